@@ -32,3 +32,15 @@ def opened(page, *, width=1280, dark=False, screenshot=None):
     flags += ["--dump-dom"] if screenshot is None else [f"--screenshot={screenshot}"]
     done = subprocess.run([browser(), *flags, page.as_uri()], capture_output=True, text=True, timeout=120, check=False)
     return done.stdout, [line for line in done.stderr.splitlines() if re.search(r":CONSOLE", line)]
+
+
+def printed_pages(page):
+    """The number of pages of paper that a page takes."""
+    out = page.with_suffix(".pdf")
+    flags = [
+        "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
+        "--no-first-run", "--virtual-time-budget=20000", f"--user-data-dir={page.parent / '.browser-print'}",
+        "--no-pdf-header-footer", f"--print-to-pdf={out}",
+    ]  # fmt: skip
+    subprocess.run([browser(), *flags, page.as_uri()], capture_output=True, timeout=120, check=False)
+    return max(int(count) for count in re.findall(rb"/Count (\d+)", out.read_bytes()))

@@ -41,6 +41,10 @@ def test_the_command_gives_the_figures_of_the_function(shop, tmp_path):
     assert record["written"] == [str(tmp_path / "page.html")]
     page = (tmp_path / "page.html").read_text()
     assert "Forecasts and what happened" in page and "Logged by" in page
+    assert "<title>Backtest</title>" in page
+    days = result.series()
+    assert f"{sum(row.is_inside for row in days)} of {len(days)} observed means lie inside their intervals" in page
+    assert "of the forecasts of all rounds held; 95 % are expected." in page
     shown = run(*given)
     assert shown.exit_code == (3 if result.alarms else 0) and "95 % interval" in shown.stdout
 

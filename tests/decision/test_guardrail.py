@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import manyarms as ma
+from manyarms.decision.report_sentences import blockers
+from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError, ShapeError
 
 K, N = 6, 600
@@ -32,6 +34,7 @@ def test_the_verdict_names_the_goal_that_blocks_and_ships_the_next_policy(world)
     assert alone.verdict == "keep"
     assert "but the guardrail on returns blocks it" in alone.sentence
     assert "The change in returns is +" in alone.reason
+    assert any(text.startswith("The guardrail on returns holds with a probability of") for text in blockers(alone))
     (result,) = alone.guardrails
     assert result.is_broken and not result.holds and result.probability < 0.01
     both = ma.decide(policies, logs, posterior, guardrails=[guardrail])
@@ -41,6 +44,15 @@ def test_the_verdict_names_the_goal_that_blocks_and_ships_the_next_policy(world)
     record = both.as_json()
     assert [entry["holds"] for entry in record["guardrails"]] == [False, True]
     assert sum(record["probability_best"].values()) == pytest.approx(1.0)
+
+
+def test_the_page_shows_the_expected_loss_of_a_single_candidate_too(world):
+    posterior, logs, _, policies = world
+    decision = ma.decide({"rich": policies["rich"]}, logs, posterior)
+    losses = decision.evaluation.expected_loss
+    # It is surely better, so that keeping the current policy gives up its gain.
+    assert losses["rich"] < 1e-3 and losses["logged"] == pytest.approx(decision.gains["rich"].value, rel=0.05)
+    assert "Expected loss per round" in html_page(decision, "Mine")
 
 
 def test_a_guardrail_that_the_log_cannot_settle_leaves_the_question_open(world):

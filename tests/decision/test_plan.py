@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
 import manyarms as ma
+from manyarms.decision.plan import item_label
 from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError
 from manyarms.posterior import future_gain
@@ -134,6 +137,18 @@ def test_a_plan_says_when_no_number_of_rounds_would_settle_the_question():
     assert np.isfinite(planned.traffic[2].rounds), "showing the two actions would settle it"
 
 
+def test_items_are_shown_by_name_if_the_catalog_has_names():
+    posterior, candidate, baseline, logging, contexts = problem()
+    names = [f"Tea {k}" if k != 2 else None for k in range(N_ACTIONS)]
+    named = replace(posterior, catalog=ma.Catalog([f"sku-{k}" for k in range(N_ACTIONS)], names=names))
+    planned = ma.plan(named, candidate, baseline, contexts, logging=logging)
+    labels = {item["action"]: item_label(item) for item in planned.items}
+    assert labels[1] == "Tea 1" and labels[2] == "sku-2"
+    assert all(item["id"] == f"sku-{item['action']}" for item in planned.items)
+    without = ma.plan(posterior, candidate, baseline, contexts, logging=logging)
+    assert {item_label(item) for item in without.items} == {str(item["action"]) for item in planned.items}
+
+
 def test_two_policies_with_the_same_choices_are_never_told_apart():
     posterior, candidate, _, logging, contexts = problem()
     planned = ma.plan(posterior, candidate, candidate, contexts, logging=logging)
@@ -199,6 +214,9 @@ def test_an_undecided_report_says_what_would_settle_it():
     assert decision.plan.gain == pytest.approx(today.value)
     page = html_page(decision, "Mine")
     assert "What would settle it" in page and "chart-plan_chances" in page
+    words = [f"about {float(f'{way.rounds:.2g}'):,.0f} rounds" for way in decision.plan.traffic]
+    assert f"A decision with a probability of 80 % takes {words[0]} as now, " in page
+    assert f" and {words[2]} with the best traffic." in page
     assert decision.hidden_cause.sentence.split(",")[0] in page
 
 

@@ -4,8 +4,9 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 
+import numpy as np
 import pytest
-from browser import opened
+from browser import opened, printed_pages
 from decision_world import CHARTS, EVIL, world
 from fast_first import fast_first
 
@@ -108,3 +109,39 @@ def test_labels_of_a_catalog_are_shown_and_never_run(tmp_path):
         image.suffix == ".svg" and EVIL not in image.read_text()
         for image in ma.write_report(decision, tmp_path / "s", format="svg")
     )
+
+
+def drifting_backtest():
+    """Forecasts of 16 days, in which rewards rise from the eleventh on."""
+    rng = np.random.default_rng(0)
+    day, kinds = np.repeat(np.arange(16), 100), np.arange(12) % 3
+    actions = rng.integers(12, size=1600)
+    rewards = 2.0 + 0.3 * kinds[actions] + 0.7 * (day >= 10) + rng.normal(size=1600)
+    times = np.datetime64("2024-05-01T10:00") + day.astype("timedelta64[D]")
+    return ma.backtest(ma.LoggedData(np.ones((1600, 1)), actions, rewards, n_actions=12, times=times), categories=kinds)
+
+
+@pytest.mark.slow
+def test_pages_with_goals_a_plan_and_a_backtest_are_drawn_and_take_two_pages_of_paper(tmp_path):
+    rng, backtest = np.random.default_rng(5), drifting_backtest()
+    train, test, catalog = (
+        part
+        if isinstance(part, ma.Catalog)
+        else part.with_rewards(0.1 * part.rewards + 2.0 * rng.normal(size=len(part)))
+        for part in world()
+    )
+    posterior = ma.learn_prior(train, ma.priors.from_categories(catalog, dim=3)).posterior
+    policies = {"greedy": ma.Greedy(posterior), "softmax": ma.Softmax(posterior, temperature=0.3)}
+    goal = ma.Guardrail("returns", rng.random(len(test)), at_most_worse=0.5, better="lower")
+    options = {"guardrails": [goal], "estimators": [ma.SNIPS(), ma.DR(posterior)], "unit": "euros"}
+    undecided = ma.decide(policies, test, posterior, backtest=backtest, **options)
+    assert undecided.plan is not None and undecided.plan.rounds > 0
+    for name, result, charts in (("report", undecided, len(CHARTS) + 2), ("backtest", backtest, 2)):
+        (path,) = ma.write_report(result, tmp_path / f"{name}.html")
+        for width, dark in ((1280, True), (390, False)):
+            dom, console = opened(path, width=width, dark=dark)
+            assert console == [] and drawn_charts(dom).group(1) == str(charts) and "data-failed" not in dom
+            # Every chart has a sentence that says what it shows.
+            captions = re.findall(r"<figcaption>(.*?)</figcaption>", dom, flags=re.DOTALL)
+            assert len(captions) == charts and all(text.startswith("<strong>") for text in captions)
+        assert printed_pages(path) <= 2

@@ -1,6 +1,7 @@
 """A policy that ships to some follows the segments that gain, and no round evaluates a choice that it took part in."""
 
 import numpy as np
+import pytest
 
 import manyarms as ma
 from manyarms.decision import ship_to_some as module
@@ -52,6 +53,18 @@ def test_a_round_does_not_evaluate_a_choice_that_it_took_part_in():
 def test_too_few_rounds_or_one_segment_give_no_answer():
     posterior, test = shop(n=300)
     greedy = ma.Greedy(posterior)
-    assert module.ship_to_some("greedy", greedy, test.take(np.arange(12)), posterior, seen=False) is None
+    gains = {"north": 1.0, "all": 1.0}
+    assert module.ship_to_some("greedy", greedy, test.take(np.arange(12)), posterior, gains, seen=False) is None
     alone = test.with_segments(["all"] * len(test))
-    assert module.ship_to_some("greedy", greedy, alone, posterior, seen=False) is None
+    assert module.ship_to_some("greedy", greedy, alone, posterior, gains, seen=False) is None
+
+
+@pytest.mark.parametrize(("noise", "seed"), [(3.0, 21), (6.0, 10)])
+def test_the_followed_segments_are_those_with_a_positive_gain_in_the_table(noise, seed):
+    """Noisy rewards, so that the level of the gains is not that of the segments' own rewards."""
+    rng = np.random.default_rng(seed)
+    posterior, test = shop(n=600, seed=seed)
+    noisy = test.with_rewards(test.rewards + noise * rng.normal(size=len(test)))
+    decision = ma.decide({"greedy": ma.Greedy(posterior)}, noisy, posterior)
+    better = {row.segment for row in decision.evaluation.segments.of_policy("greedy") if row.gain.value > 0}
+    assert set(decision.ship_to_some.follow) == better

@@ -128,6 +128,28 @@ def test_the_parts_add_up_and_more_rounds_narrow_it():
     assert sure.diagnostics["discrepancy"] < 0.3 * unsure.diagnostics["discrepancy"]
 
 
+def test_the_error_of_the_model_is_at_least_what_a_backtest_observed():
+    rng = np.random.default_rng(3)
+    logs = clicks(1200)
+    posterior, test = model(logs.take(np.arange(600))), logs.take(np.arange(600, 1200))
+
+    def gain(**options):
+        return ma.Checked(posterior, n_folds=0, **options).difference(ma.Greedy(posterior), ma.Logged(test), test)
+
+    # A known scale that is too small is that of the backtest, and a known larger one stays.
+    assert gain(scale=0.0, least_scale=0.7).interval() == gain(scale=0.7).interval()
+    assert gain(scale=0.7, least_scale=0.2).interval() == gain(scale=0.7).interval()
+    day = np.repeat(np.arange(12), 100)
+    drifting = logs.with_rewards(np.where((day >= 6) & (rng.random(1200) < 0.6), 1.0, logs.rewards))
+    columns = (drifting.contexts, drifting.actions, drifting.rewards)
+    days = ma.LoggedData(*columns, n_actions=logs.n_actions, times=day)
+    observed = ma.backtest(days, likelihood=ma.Bernoulli(), period=1.0).discrepancy
+    learned, doubted = gain(), gain(least_scale=observed)
+    assert observed > 0.2
+    assert doubted.diagnostics["error_scale"] >= max(observed, learned.diagnostics["error_scale"])
+    assert doubted.std > learned.std
+
+
 def test_a_model_never_predicts_a_round_it_has_seen():
     """A posterior that has learned the rounds by heart has no residuals on them, and would look right."""
     logs, others = clicks(200, rate=0.5), clicks(200, seed=1, rate=0.5)

@@ -97,8 +97,12 @@ def test_a_saved_policy_makes_the_same_choices(tmp_path):
 
 def test_limits_that_cannot_hold_are_named():
     posterior, x = problem()
-    with pytest.raises(InfeasibleError, match=r"do not allow: max_share of action 0 \(0.1\), .* and 3 more\."):
+    with pytest.raises(InfeasibleError, match=r"do not allow: max_share of 8 actions \(0.1 each, 0.8 in all\)\."):
         ma.CappedPolicy(posterior, x, max_share=0.1)
+    # Six caps on what the budget does not cover leave too little, and the budget is named with them.
+    others = np.where(CATEGORY == "tea", 1.0, 0.1)
+    with pytest.raises(InfeasibleError, match=r"the budget of tea \(0.2\), max_share of 6 actions \(0.1 each, 0.6 in"):
+        ma.CappedPolicy(posterior, x, max_share=others, budgets={"tea": 0.2}, categories=CATEGORY)
     everything = {"tea": 0.3, "mug": 0.2, "pot": 0.4}
     with pytest.raises(
         InfeasibleError, match=r"do not allow: the budget of tea \(0.3\), the budget of mug \(0.2\), the b"
@@ -106,6 +110,9 @@ def test_limits_that_cannot_hold_are_named():
         ma.CappedPolicy(posterior, x, budgets=everything, categories=CATEGORY)
     with pytest.raises(InfeasibleError, match=r"do not allow: the budget \(-0.5\)"):
         ma.CappedPolicy(posterior, x, budgets=-0.5, costs=COSTS)
+    few = np.where(np.arange(K) < 2, 0.3, 0.0)
+    with pytest.raises(InfeasibleError, match=r"max_share of 8 actions \(0.6 in all\)"):
+        ma.CappedPolicy(posterior, x, max_share=few)
     # One action is free, so a budget of nothing can be met.
     free = ma.CappedPolicy(posterior, x, budgets=0.0, costs=COSTS)
     assert (free.actions(x) == 3).all()

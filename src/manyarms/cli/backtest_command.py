@@ -60,7 +60,7 @@ def backtest_command(
             notes={"command": f"manyarms {shlex.join(sys.argv[1:])}"},
             progress=partial(bar.step, activity="Forecasting, period"), on_rows=bar,
         )  # fmt: skip
-    written = [] if out is None else write_report(result, out, format=kind, title="Backtest")
+    written = [] if out is None else write_report(result, out, format=kind)
     if as_json:
         print_json({**result.as_json(), "written": [str(path) for path in written]})
     else:

@@ -87,11 +87,13 @@ def plan_command(
 
 
 def _print(result: Plan, outputs: dict[str, Path]) -> None:
+    from manyarms.decision.plan import item_label
+
     terminal.say(result)
     if result.rounds > 0:
         terminal.say("\nThe best traffic shows most often:")
         for item in (item for item in result.items[:SHOWN] if item["share"] >= LEAST_SHOWN):
-            terminal.say(f"  {100 * item['share']:5.1f} %  {item.get('id', item['action'])}")
+            terminal.say(f"  {100 * item['share']:5.1f} %  {item_label(item)}")
         terminal.say(f"\n{result.sentence}")
     for name, path in outputs.items():
         terminal.say(f"{name.capitalize()}: {path}")

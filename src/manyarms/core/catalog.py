@@ -135,6 +135,11 @@ class Catalog(Saved):
         """(K,) the names that a report shows instead of ids, or None where there are none."""
         return self._read("names")
 
+    def name_of(self, action: int) -> str:
+        """The name of an action, or an empty text where it has none."""
+        name = None if self.names is None else self.names[action]
+        return "" if is_missing(name) else str(name)
+
     @cached_property
     def tags(self) -> sparse.csr_array | tuple[TagRow, ...] | None:
         """The tags of every action."""

@@ -7,7 +7,18 @@ from typing import Any
 
 from manyarms.core.result_tables import number, percent, share
 from manyarms.decision import backtest_plots
-from manyarms.decision.report_parts import Charts, Section, TableCell, count_cell, figure, folded, number_cell, table
+from manyarms.decision.report_parts import (
+    Charts,
+    Section,
+    TableCell,
+    count_cell,
+    figure,
+    fold,
+    folded,
+    number_cell,
+    table,
+)
+from manyarms.decision.report_sentences import backtest_sentence, coverage_sentence
 from manyarms.jobs.backtest_result import Backtest
 from manyarms.jobs.reward_forecast import Series
 
@@ -41,16 +52,17 @@ def _days(result: Backtest, charts: Charts) -> str:
         f"<p>{result.n_empty:,} periods had no rounds, and nothing was forecast there.</p>" if result.n_empty else ""
     )
     return (
-        figure("backtest", charts, caption)
+        figure("backtest", charts, caption, backtest_sentence(result))
         + taught
         + empty
-        + folded(len(rows), table("Forecasts of all rounds", rows, columns), "periods")
+        + fold(f"Figures of these {len(rows):,} periods", table("Forecasts of all rounds", rows, columns))
     )
 
 
 def _coverage(result: Backtest, charts: Charts) -> str:
     goal = f"If the forecasts are right, about {100 * result.level:g} % of them hold; of few clicks, more."
-    return figure("coverage", charts, f"The share of forecasts that held, up to each period. {goal}")
+    caption = f"The share of forecasts that held, up to each period. {goal}"
+    return figure("coverage", charts, caption, coverage_sentence(result))
 
 
 def _alarms(result: Backtest, _: Charts) -> str:
@@ -134,4 +146,5 @@ def backtest_section(decision: Any, charts: Charts) -> str:
     if result is None:
         return ""
     caption = f"Points are observed mean rewards, bars the {100 * result.level:g} % intervals of their forecasts."
-    return f"<p>{escape(result.sentence)} {escape(result.reason)}</p>" + figure("backtest", charts, caption)
+    chart = figure("backtest", charts, caption, backtest_sentence(result))
+    return f"<p>{escape(result.sentence)} {escape(result.reason)}</p>{chart}"

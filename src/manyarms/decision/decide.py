@@ -293,13 +293,11 @@ def decide(
     to_some = None
     if evaluation.segments is not None and result is not None and posterior is not None:
         seen = any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
-        own = with_own_features(policies[best], logs.contexts if contexts is None else contexts, logs.features, best)
-        to_some = ship_to_some(best, own, logs, posterior, seen=seen)
+        gains = {row.segment: row.gain.value for row in evaluation.segments.of_policy(best)}
+        to_some = ship_to_some(best, own[best], logs, posterior, gains, seen=seen)
     caveats = cautions(changes, calibrated, prior_check)
     recommendation = recommend(evaluation, sure=sure, doubts=objections, cautions=caveats, guardrails=goals)
-    candidate = None if model is None or best not in policies else with_own_features(
-        policies[best], logs.contexts if contexts is None else contexts, logs.features, best
-    )  # fmt: skip
+    candidate = None if model is None else own.get(best)
     # Where a guardrail blocks, more rounds about the gain would settle nothing.
     blocked = any(not goal.holds for goal in goals if goal.policy == best)
     recommendation, next_rounds = _planned(recommendation, model, None if blocked else candidate, logs, sure)

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_vector, row_weights
 from manyarms.core import Catalog, LoggedData, encode
 from manyarms.core.choices import ChoiceShares
-from manyarms.core.labels import is_missing, with_missing
+from manyarms.core.labels import with_missing
 from manyarms.estimators.weight_diagnostics import effective_size
 from manyarms.jobs import Evaluation
 from manyarms.linalg.indexing import sum_by
@@ -195,8 +195,7 @@ def _expected_rewards(posterior: Posterior, logs: LoggedData, actions: Sequence[
 
 def _name(action: int, catalog: Catalog | None) -> str:
     """The name of an action in the catalog, or an empty text."""
-    name = None if catalog is None or catalog.names is None else catalog.names[action]
-    return "" if is_missing(name) else str(name)
+    return "" if catalog is None else catalog.name_of(action)
 
 
 def _names(action: int, catalog: Catalog | None, categories: Categories | None) -> tuple[str, str]:
@@ -218,6 +217,12 @@ class ActionMeans:
     own: float
     posterior: float
     category_only: float
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name of the action if the catalog has one, else its id."""
+        return self.name or self.action
 
 
 @dataclass(frozen=True)
@@ -242,7 +247,7 @@ def shrinkage_evidence(posterior: RewardPosterior, logs: LoggedData, categories:
     keys, sums = sum_by(actions, columns)
     means = sums[:, :3] / sums[:, 3:]
     rows = [
-        ActionMeans(*_names(action, posterior.catalog, categories), total, *mean)
+        ActionMeans(*_names(action, posterior.catalog, categories), total, *mean, name=_name(action, posterior.catalog))
         for action, mean, total in zip(keys.tolist(), means.tolist(), sums[:, 3].tolist(), strict=True)
     ]
     return Shrinkage(tuple(sorted(rows, key=lambda row: row.n_rounds)), len(logged))

@@ -75,7 +75,7 @@ def traffic_changes(evidence: TrafficChanges) -> alt.LayerChart:
     ]  # fmt: skip
     base = chart_of(rows).encode(
         y=alt.Y("action:N", sort=list(shown.values()), title=None),
-        x=alt.X("change:Q", title="change in share of choices, percentage points", axis=alt.Axis(format="+%")),
+        x=alt.X("change:Q", title="change in share of choices", axis=alt.Axis(format="+%")),
         color=alt.Color("side:N", scale=alt.Scale(domain=["gains", "loses"], range="category"), legend=None),
         tooltip=[
             *tooltips({"action:N": "action", "category:N": "category", "rounds:Q": "logged rounds"}, ",.6~g"),
@@ -97,7 +97,7 @@ def shrinkage(evidence: Shrinkage) -> alt.LayerChart:
     """
     evidence = as_instance("evidence", evidence, Shrinkage, "the shrinkage of what ma.decide() returned")
     rows = [
-        {**vars(row), "action": short_label(row.action), "category": short_label(row.category)} for row in evidence.rows
+        {**vars(row), "action": short_label(row.label), "category": short_label(row.category)} for row in evidence.rows
     ]
     fields = {
         "own": "mean logged reward", "posterior": "expected by the model", "category_only": "expected from its category"

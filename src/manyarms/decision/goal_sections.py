@@ -11,7 +11,7 @@ from manyarms.jobs.evaluate import CURRENT
 
 
 def goals_section(decision: Any, _: Charts) -> str:
-    """Guardrails and choices as tables; empty if there is a single candidate and no guardrail."""
+    """Guardrails and choices as tables; empty if there is neither."""
     choices = decision.evaluation.choices
     html = ""
     if decision.guardrails:
@@ -26,13 +26,14 @@ def goals_section(decision: Any, _: Charts) -> str:
         }
         html += "<p>A policy is shipped only if every guardrail holds with the needed probability.</p>"
         html += table("Guardrails", decision.guardrails, columns)
-    if len(choices) > 2:
+    if len(choices) > 1:
         columns = {
             "Policy": lambda name: TableCell(CURRENT if name == decision.evaluation.baseline.name else name),
             "Probability of being the best": lambda name: number_cell(choices[name].probability_best, percent),
             "Expected loss per round": lambda name: number_cell(choices[name].expected_loss, number),
         }
-        html += "<h3>The best of all policies</h3>" + table("The best of all policies", list(choices), columns)
+        heading = "<h3>The best of all policies</h3>" if html else ""
+        html += heading + table("The best of all policies", list(choices), columns)
         html += (
             "<p><strong>Expected loss</strong>: the reward per round that is given up on average by choosing this "
             "policy and not the best one.</p>"

@@ -85,7 +85,7 @@ class Plan(Tabular):
         probability: The probability today that the policy is better.
         traffic: Ways of logging: as now, a share to the candidate, and the best traffic.
         policy: The policy of the best traffic, for the explored share of it.
-        items: The actions that the best traffic shows most: number, id if there is one, and share.
+        items: The actions that the best traffic shows most: number, id and name if there are any, and share.
         share: The explored share of the traffic.
         sure: The probability that a decision needs.
         chance: The wished probability of a decision.
@@ -144,13 +144,13 @@ class Plan(Tabular):
         if not any(np.isfinite(way.rounds) for way in self.traffic):
             return f"No number of rounds would settle this. {now.reason}"
         fastest = min(self.traffic, key=lambda way: way.rounds)
-        sentence = f"To {aim}, log about {_rounded(fastest.rounds)} more rounds"
+        sentence = f"To {aim}, log about {rounded_count(fastest.rounds)} more rounds"
         if fastest is now:
             return f"{sentence} as now."
         ways = {best.name: f"with {_percent(self.share)} of them chosen to tell the policies apart"}
         sentence += f" {ways.get(fastest.name, f'with {fastest.name}')}."
         if np.isfinite(now.rounds):
-            return f"{sentence} Logged as now, it would take about {_rounded(now.rounds)}."
+            return f"{sentence} Logged as now, it would take about {rounded_count(now.rounds)}."
         return f"{sentence} Logged as now, no number would do. {now.reason}"
 
     def __str__(self) -> str:
@@ -302,8 +302,10 @@ def _items(policy: Policy, contexts: Any, eligible: Any, posterior: RewardPoster
     mass = posterior.profile(policy, contexts, eligible, None).masses[0]
     for place in np.argsort(-mass.probability, kind="stable")[:ITEMS_SHOWN]:
         action = int(mass.actions[place])
-        known = {} if posterior.catalog is None else {"id": posterior.catalog.ids[action]}
-        yield {"action": action, **known, "share": float(mass.probability[place])}
+        catalog = posterior.catalog
+        known = {} if catalog is None else {"id": catalog.ids[action]}
+        name = "" if catalog is None else catalog.name_of(action)
+        yield {"action": action, **known, **({"name": name} if name else {}), "share": float(mass.probability[place])}
 
 
 def plan_open_question(posterior: RewardPosterior, policy: Policy, logs: LoggedData, sure: float) -> Plan | None:
@@ -325,11 +327,16 @@ def plan_open_question(posterior: RewardPosterior, policy: Policy, logs: LoggedD
         return None
 
 
+def item_label(item: dict[str, Any]) -> str:
+    """An item of a plan as people know it: by its name, else by its id, else by its number."""
+    return str(item.get("name") or item.get("id", item["action"]))
+
+
 def _percent(part: float) -> str:
     """A share or a wished probability in per cent, with no more digits than it was given with."""
     return f"{100 * part:.3g} %"
 
 
-def _rounded(rounds: float) -> str:
+def rounded_count(rounds: float) -> str:
     """A number of rounds with two digits: no plan is more exact than that."""
     return f"{float(f'{rounds:.2g}'):,.0f}"

@@ -24,7 +24,8 @@ def plan_chances(plan: Plan) -> alt.LayerChart:
         raise InputError("There is nothing to draw: the question is settled.")
     names = [way.name for way in plan.traffic]
     colour = alt.Color("traffic:N", sort=names, scale=alt.Scale(domain=names, range="category"))
-    x = alt.X("rounds:Q", title="more rounds", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~s"))
+    axis = alt.Axis(format="~s", labelOverlap="greedy", labelSeparation=8)
+    x = alt.X("rounds:Q", title="more rounds", scale=alt.Scale(type="log", nice=False), axis=axis)
     y = alt.Y("chance:Q", title="probability of a decision", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
     tips = [
         *tooltips({"traffic:N": "traffic", "rounds:Q": "rounds"}, ",.0f"),

@@ -14,7 +14,7 @@ from manyarms.decision import report_sentences as sentences
 from manyarms.decision.backtest_sections import backtest_section
 from manyarms.decision.decide import Decision
 from manyarms.decision.goal_sections import goals_section
-from manyarms.decision.plan import Traffic
+from manyarms.decision.plan import Traffic, item_label
 from manyarms.decision.report_parts import (
     Charts,
     Section,
@@ -213,7 +213,7 @@ def _settle(decision: Decision, charts: Charts) -> str:
         "Cost per round": lambda way: number_cell(way.cost),
     }
     items = {
-        "Item": lambda item: TableCell(str(item.get("id", item["action"]))),
+        "Item": lambda item: TableCell(item_label(item)),
         "Share of the explored rounds": lambda item: number_cell(item["share"], share),
     }
     html = f"<p>{escape(decision.next_step)}</p>"
@@ -226,7 +226,7 @@ def _settle(decision: Decision, charts: Charts) -> str:
     shown = [item for item in plan.items if item["share"] >= 0.001]
     return (
         html
-        + figure("plan_chances", charts, caption)
+        + figure("plan_chances", charts, caption, sentences.plan_sentence(plan))
         + table("Ways of logging the next rounds", plan.traffic, columns)
         + f"<details><summary>{len(shown)} items to show</summary>"
         + table("Items that the best traffic shows", shown, items)

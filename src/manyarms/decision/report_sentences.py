@@ -9,6 +9,8 @@ import numpy as np
 from manyarms.core.estimate import Estimate
 from manyarms.core.result_tables import number, percent, share, signed_number
 from manyarms.decision.decide import Decision
+from manyarms.decision.plan import Plan, rounded_count
+from manyarms.jobs.backtest_result import Backtest
 from manyarms.jobs.evaluate import CURRENT, PolicyResult
 
 
@@ -30,13 +32,19 @@ def gain_sentence(decision: Decision) -> str:
 
 
 def blockers(decision: Decision) -> list[str]:
-    """Sentences of the report against shipping: a probability that is too low, cautions, checks that failed."""
+    """Sentences of the report against shipping: too low a probability, guardrails, cautions, failed checks."""
     texts = list[str]()
     probability = decision.probability
     if decision.verdict == "undecided" and probability is not None and probability < decision.sure:
         texts.append(
             f"The probability of a gain is {percent(probability)}. Shipping requires at least {percent(decision.sure)}."
         )
+    texts += [
+        f"The guardrail on {goal.name} holds with a probability of {percent(goal.probability)}. Shipping requires at "
+        f"least {percent(goal.sure)}."
+        for goal in decision.guardrails
+        if goal.policy == decision.policy and not goal.holds
+    ]
     texts += [f"{text[:1].upper()}{text[1:]}." for text in decision.cautions]
     known = {text.rstrip(".") for text in decision.cautions}
     failed = [check for check in decision.checks if check.outcome == "failed"]
@@ -149,6 +157,34 @@ def calibration_sentence(decision: Decision) -> str:
         return ""
     near = sum(abs(group.expected - group.observed) <= 2 * (group.error or 0.0) for group in groups)
     return f"{near} of {len(groups)} groups lie within two standard errors of the diagonal."
+
+
+def plan_sentence(plan: Plan) -> str:
+    """The chart of a plan in one sentence: the rounds that each way of logging takes."""
+    words = ("as now", f"with {plan.traffic[1].name}", "with the best traffic")
+    ways = [
+        f"about {rounded_count(way.rounds)} rounds {text}" if np.isfinite(way.rounds) else f"no number of rounds {text}"
+        for way, text in zip(plan.traffic, words, strict=True)
+    ]
+    return f"A decision with a probability of {100 * plan.chance:.3g} % takes {_names(ways)}."
+
+
+def backtest_sentence(result: Backtest) -> str:
+    """The chart of a backtest in one sentence: how many means lie inside, and which is farthest outside."""
+    rows = result.series()
+    inside = sum(row.is_inside for row in rows)
+    count = f"{inside:,} of {len(rows):,} observed means lie inside their intervals"
+    if inside == len(rows):
+        return f"{count}."
+    worst = max(rows, key=lambda row: max(row.low - row.observed, row.observed - row.high))
+    side = "above" if worst.observed > worst.high else "below"
+    return f"{count}. The farthest outside is {worst.period}: {number(worst.observed)} is {side} its interval."
+
+
+def coverage_sentence(result: Backtest) -> str:
+    """The chart of coverage in one sentence: the share of forecasts that held, against the promised one."""
+    expected = f"{100 * result.level:g} %"
+    return f"Over all periods, {share(result.coverage)} of the forecasts of all rounds held; {expected} are expected."
 
 
 def _gain(row: PolicyResult) -> Estimate:

@@ -6,7 +6,7 @@ other half evaluates that choice, and then the halves swap: no round evaluates a
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +57,9 @@ class ShipToSome:
         )
 
 
-def ship_to_some(name: str, policy: Policy, logs: LoggedData, posterior: Posterior, *, seen: bool) -> ShipToSome | None:
+def ship_to_some(
+    name: str, policy: Policy, logs: LoggedData, posterior: Posterior, gains: Mapping[str, float], *, seen: bool
+) -> ShipToSome | None:
     """Choose the segments of a log in which a policy is better, and evaluate that choice on other rounds.
 
     Args:
@@ -65,6 +67,7 @@ def ship_to_some(name: str, policy: Policy, logs: LoggedData, posterior: Posteri
         policy: The policy.
         logs: Rounds with segments.
         posterior: The model.
+        gains: The expected gain of each segment, given all rounds.
         seen: True if the posterior has seen these rounds.
 
     Returns:
@@ -79,12 +82,13 @@ def ship_to_some(name: str, policy: Policy, logs: LoggedData, posterior: Posteri
     # Predictions that learn from these rounds would carry rewards from one half to the other.
     choosing = Checked(posterior, n_folds=0, seen=seen)
     model = gains_by_posterior(policy, logs, posterior, labels)
-    everyone = _better(choosing, policy, logs, labels, model, np.arange(len(logs)))
     followed = np.flatnonzero(_chosen_by_other_half(choosing, policy, logs, labels, model))
     checked = Checked(posterior, seen=seen)
     return ShipToSome(
         policy=name,
-        follow=tuple(label for label, better in zip(labels.labels, everyone, strict=True) if better),
+        follow=tuple(
+            label for label, shown in zip(labels.labels, labels.names, strict=True) if gains.get(shown, 0.0) > 0
+        ),
         n_segments=len(labels),
         gain=_gain_there(checked, policy, logs, followed),
         everywhere=checked.difference(policy, Logged(logs), logs),
@@ -120,9 +124,16 @@ def _halves(logs: LoggedData) -> tuple[Array, Array]:
 def _better(
     checked: Checked, policy: Policy, logs: LoggedData, labels: SegmentLabels, model: SegmentGains, rows: Array
 ) -> Bool[Array, " S"]:
-    """True for segments with a positive expected gain, by the model and the rewards of some rounds."""
+    """True for segments with a positive expected gain, by the model and the rewards of some rounds.
+
+    As in the table of segments, their gains add up to the checked gain over these rounds.
+    """
     residuals, baseline, error = checked_residuals(checked, policy, logs)
     sides = residuals.take(rows), baseline.take(rows)
     evidence = SegmentEvidence.collect(*sides, labels.codes[rows], model.means, model.covariance, error)
-    pooled = evidence.pooled()
+    part = logs.take(rows)
+    # Another one, since `checked` keeps the predictions of all rounds for the other half.
+    here = Checked(checked.posterior, n_folds=checked.n_folds, seen=checked.seen)
+    overall = here.difference(policy.take(rows), Logged(part), part)
+    pooled = evidence.pooled(overall)
     return pooled.shares @ pooled.means > 0

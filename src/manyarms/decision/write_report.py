@@ -29,7 +29,7 @@ from manyarms.decision.report_sections import SECTIONS, draw_charts
 from manyarms.errors import InputError
 from manyarms.jobs.backtest_result import Backtest
 
-PRINTED = ("policies", "segments", "goals", "trust", "blind")
+PRINTED = ("policies", "segments", "goals", "trust", "blind", *(section.anchor for section in BACKTEST_SECTIONS))
 """Sections on paper: what a reader needs to check the answer, on two pages."""
 
 
@@ -38,7 +38,7 @@ def write_report(
     path: Any,
     *,
     format: str | None = None,
-    title: str = "Policy report",
+    title: str | None = None,
     unit: str | None = None,
 ) -> list[Path]:
     """Write a decision or a backtest to files, for people or for machines.
@@ -48,7 +48,7 @@ def write_report(
         path: A file for HTML and JSON; a folder for SVG and PNG, which gets one image per chart.
         format: "html", one page with interactive charts that opens without a network; "json", all figures; "svg" or
             "png", the charts. None to use the ending of `path`.
-        title: The title of the page.
+        title: The title of the page; None for "Policy report" or "Backtest".
         unit: The unit of the reward, such as "euros"; None for the unit of the decision.
 
     Returns:
@@ -56,7 +56,8 @@ def write_report(
     """
     if not isinstance(decision, Backtest):
         as_instance("decision", decision, Decision, "what ma.decide() or ma.backtest() returned")
-    path, title = as_path("path", path), as_text("title", title)
+    usual = "Backtest" if isinstance(decision, Backtest) else "Policy report"
+    path, title = as_path("path", path), usual if title is None else as_text("title", title)
     if unit is not None:
         decision = replace(decision, unit=as_instance("unit", unit, str, "a text"))
     kind = path.suffix.removeprefix(".").lower() if format is None else format

@@ -49,6 +49,7 @@ class _Prepared:
     propensities: Float[Array, " n"]
     estimated: dict[str, float]
     scale: float | None
+    least_scale: float
     posterior: Posterior
 
     @property
@@ -71,7 +72,7 @@ class _Prepared:
 
     @cached_property
     def error(self) -> ModelError:
-        return _model_error(self.scale, self.rounds, self.propensities)
+        return _model_error(self.scale, self.least_scale, self.rounds, self.propensities)
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,8 @@ class Checked(Estimator):
             is fitted again without each fold of them, from its own prior.
         scale: How far the model is off, as a share of the value; 0 trusts it but for the residuals. None to learn it
             from the log.
+        least_scale: The least that this share can be, however well the log agrees with the model. A backtest observes
+            one: `ma.backtest(...).discrepancy` is how far off the days that followed were.
         n_folds: The model also learns from the logs of the estimate, except for the fold that it predicts. 0 leaves the
             posterior as it is, which saves this many fits.
         seen: True if the posterior has seen the rounds of the estimate. By default their fingerprints tell.
@@ -165,6 +168,7 @@ class Checked(Estimator):
         posterior: Posterior,
         *,
         scale: float | None = None,
+        least_scale: float = 0.0,
         n_folds: int = 5,
         seen: bool | None = None,
         name: str = "checked",
@@ -172,6 +176,7 @@ class Checked(Estimator):
     ):
         self.posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
         self.scale = None if scale is None else as_scalar("scale", scale, at_least=0.0, below=1e100)
+        self.least_scale = as_scalar("least_scale", least_scale, at_least=0.0, below=1e100)
         self.n_folds = as_count("n_folds", n_folds, minimum=0)
         self.seen = None if seen is None else as_flag("seen", seen)
         # All policies of one evaluation share the model and the propensities of its logs.
@@ -222,8 +227,9 @@ class Checked(Estimator):
             rounds = PolicyResiduals(logs, np.ones(len(logs)), at_logged, at_logged)
             trend = _trend(rounds, propensities)
             self._prepared = _Prepared(
-                trend.corrected(rounds), trend, model, propensities, estimated, self.scale, posterior=self.posterior
-            )
+                trend.corrected(rounds), trend, model, propensities, estimated, self.scale, self.least_scale,
+                posterior=self.posterior,
+            )  # fmt: skip
         return self._prepared
 
     def _model(self, logs: LoggedData) -> RewardModel:
@@ -344,7 +350,7 @@ def pooled_difference(parts: Sequence[tuple[Checked, Policy, Policy, LoggedData]
 
     Args:
         parts: For each part a `Checked` of its model, its policy, the baseline on its rounds, and its rounds. No group
-            may be in two parts, and all need the same `scale`. Propensities are estimated in each part by itself.
+            may be in two parts, and all need the same scales. Propensities are estimated in each part by itself.
     """
     pairs = [checked._against(policy, baseline, logs, informed=True) for checked, policy, baseline, logs in parts]
     logs = _join_logs([logs for _, _, _, logs in parts])
@@ -352,7 +358,7 @@ def pooled_difference(parts: Sequence[tuple[Checked, Policy, Policy, LoggedData]
     rounds = PolicyResiduals.join([prepared.rounds for _, prepared in pairs], logs)
     propensities = np.concatenate([prepared.propensities for _, prepared in pairs])
     first = parts[0][0]
-    return first._checked(joined, _model_error(first.scale, rounds, propensities))
+    return first._checked(joined, _model_error(first.scale, first.least_scale, rounds, propensities))
 
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:
@@ -380,9 +386,12 @@ def _trend(rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> Surpris
 
 
 @one_blas_thread()
-def _model_error(scale: float | None, rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> ModelError:
-    """The model's error of a given scale, or as these rounds teach it."""
-    return ModelError.learn(rounds, propensities) if scale is None else ModelError.fixed(scale)
+def _model_error(
+    scale: float | None, least: float, rounds: PolicyResiduals, propensities: Float[Array, " n"]
+) -> ModelError:
+    """The model's error of a given scale, or as these rounds teach it, but not below the least."""
+    error = ModelError.learn(rounds, propensities) if scale is None else ModelError.fixed(scale)
+    return error.at_least(least) if least > 0 else error
 
 
 _MODEL_FIGURES = ("unsupported_mass", "prior_share")

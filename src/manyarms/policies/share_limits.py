@@ -32,6 +32,7 @@ ROUNDS = 200
 """The most times that actions are added."""
 _TIGHT = 1e-9
 _NAMED = 5
+_CAP = "max_share of action"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class ShareLimits:
             caps = np.full(n_actions, float(caps)) if caps.ndim == 0 else as_vector("max_share", caps, length=n_actions)
             check_rows("max_share", caps, lambda cap: cap >= 0, RangeError, "must not be negative", "Pass shares.")
             capped = np.flatnonzero(caps < 1)
-            names += [f"max_share of action {action}" for action in capped]
+            names += [f"{_CAP} {action}" for action in capped]
             identity = sparse.csr_array(
                 (np.ones(len(capped)), (np.arange(len(capped)), capped)), shape=(len(capped), n_actions)
             )
@@ -101,13 +102,24 @@ class ShareLimits:
         if result.fun <= _TIGHT:
             return
         conflicting = np.flatnonzero(np.asarray(result.ineqlin.marginals) < -_TIGHT)
-        listed = [f"{self.names[place]} ({self.limits[place]:.3g})" for place in conflicting[:_NAMED]]
-        more = f" and {len(conflicting) - _NAMED:,} more" if len(conflicting) > _NAMED else ""
         raise InfeasibleError(
             f"the limits cannot all hold: every context needs an action, which these do not allow: "
-            f"{', '.join(listed)}{more}.",
+            f"{', '.join(self._listed(conflicting))}.",
             "Raise one of them.",
         )
+
+    def _listed(self, places: Int[Array, " p"]) -> list[str]:
+        """Some limits in words: budgets first, and many caps as one."""
+        is_cap = np.array([self.names[place].startswith(_CAP) for place in places])
+        caps, budgets = places[is_cap], places[~is_cap]
+        words = [f"{self.names[place]} ({self.limits[place]:.3g})" for place in budgets[:_NAMED]]
+        if len(budgets) > _NAMED:
+            words.append(f"{len(budgets) - _NAMED:,} other budgets")
+        if len(caps) <= _NAMED:
+            return [*words, *(f"{self.names[place]} ({self.limits[place]:.3g})" for place in caps)]
+        own = self.limits[caps]
+        each = f"{own[0]:.3g} each, " if np.ptp(own) == 0 else ""
+        return [*words, f"max_share of {len(caps):,} actions ({each}{own.sum():.3g} in all)"]
 
 
 def _budgets(n_actions: int, budgets: Any, categories: Array | None) -> list[tuple[str, Array, float]]:
