@@ -5,7 +5,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import manyarms as ma
-from manyarms.decision.plan import item_label
+from manyarms.decision.plan import item_label, rounds_of_a_test
 from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError
 from manyarms.posterior import future_gain
@@ -218,6 +218,36 @@ def test_an_undecided_report_says_what_would_settle_it():
     assert f"A decision with a probability of 80 % takes {words[0]} as now, " in page
     assert f" and {words[2]} with the best traffic." in page
     assert decision.hidden_cause.sentence.split(",")[0] in page
+
+
+@pytest.mark.parametrize(("gain", "std", "sure"), [(0.3, 1.0, 0.975), (0.05, 0.4, 0.9)])
+def test_a_test_of_the_planned_size_shows_the_gain_with_the_wished_chance(gain, std, sure):
+    n = int(rounds_of_a_test(gain, std**2, sure))
+    rng = np.random.default_rng(0)
+    new, old = rng.normal(gain, std, size=(4000, n)), rng.normal(0.0, std, size=(4000, n))
+    error = np.sqrt((new.var(axis=1, ddof=1) + old.var(axis=1, ddof=1)) / n)
+    shown = (new.mean(axis=1) - old.mean(axis=1)) / error >= ndtri(sure)
+    assert shown.mean() == pytest.approx(0.8, abs=0.025)
+
+
+def test_where_the_model_is_sure_and_the_rewards_are_not_the_next_step_is_a_test_of_a_given_size():
+    rng = np.random.default_rng(0)
+    x, actions = np.ones((300, 1)), rng.integers(10, size=300)
+    rewards = 1.5 * (actions == 3) + 5.0 * rng.normal(size=300)
+    logs = ma.LoggedData(x, actions, rewards, np.full(300, 0.1), n_actions=10)
+    told = ma.LoggedData(np.ones((2000, 1)), np.arange(2000) % 10, 1.0 * (np.arange(2000) % 10 == 3))
+    posterior = ma.fit(told, ma.priors.independent(10, dim=1), ma.Gaussian(0.1))
+    new = ma.TablePolicy(np.eye(10)[3])
+    decision = ma.decide({"new": new}, logs, posterior, unit="euros")
+    assert decision.verdict == "undecided" and decision.plan.rounds == 0
+    gain = decision.gains["new"].value
+    n = rounds_of_a_test(gain, logs.rewards.var(), 0.975)
+    assert f"about {float(f'{n:.2g}'):,.0f} rounds with it, and as many with the current policy" in decision.next_step
+    assert f"show a gain of {gain:+.3g} euros with a probability of 80 %" in decision.next_step
+    # Rounds of one user are not independent, so the size of a test is not known.
+    users = np.repeat(np.arange(100), 3)
+    grouped = ma.LoggedData(x, actions, rewards, logs.propensities, n_actions=10, groups=users)
+    assert ma.decide({"new": new}, grouped, posterior).next_step.endswith("Test new on a share of the traffic.")
 
 
 def decided(seed):

@@ -48,6 +48,7 @@ def test_the_tipping_point_is_that_of_the_search(world):
     assert corners(logs, policy, answer.tipping, True)[0] == pytest.approx(mean, abs=1e-9)
     assert corners(logs, policy, answer.tipping * 0.999, True)[0] > mean
     assert answer.value == pytest.approx(ma.SNIPS().estimate(policy, logs).value)
+    assert answer.records() == [{"column": name, "odds": factor} for name, factor in answer.columns] != []
 
 
 def test_a_loss_tips_upwards(world):

@@ -31,7 +31,7 @@ from manyarms.decision import decision_evidence as evidence
 from manyarms.decision.decision_checks import Check, cautions, check_log, checks_by_category, doubts, model_checks
 from manyarms.decision.diagnostic_lights import Diagnostic, diagnose
 from manyarms.decision.guardrail import Guardrail, GuardrailResult, check_guardrails, held_out_parts
-from manyarms.decision.plan import Plan, plan_open_question
+from manyarms.decision.plan import Plan, plan_open_question, size_of_a_test
 from manyarms.decision.propose import propose
 from manyarms.decision.recommendation import SURE, Recommendation, recommend
 from manyarms.decision.ship_to_some import ShipToSome, ship_to_some
@@ -300,7 +300,9 @@ def decide(
     candidate = None if model is None else own.get(best)
     # Where a guardrail blocks, more rounds about the gain would settle nothing.
     blocked = any(not goal.holds for goal in goals if goal.policy == best)
-    recommendation, next_rounds = _planned(recommendation, model, None if blocked else candidate, logs, sure)
+    recommendation, next_rounds = _planned(
+        recommendation, model, None if blocked else candidate, logs, sure, None if result is None else result.gain, unit
+    )
     return Decision(
         **vars(recommendation),
         unit=unit,
@@ -327,7 +329,13 @@ def decide(
 
 
 def _planned(
-    advice: Recommendation, model: RewardPosterior | None, policy: Policy | None, logs: LoggedData, sure: float
+    advice: Recommendation,
+    model: RewardPosterior | None,
+    policy: Policy | None,
+    logs: LoggedData,
+    sure: float,
+    gain: Estimate | None,
+    unit: str,
 ) -> tuple[Recommendation, Plan | None]:
     """A recommendation with the plan that would settle it as the next step, where it is undecided and a plan exists."""
     if model is None or policy is None or advice.verdict != "undecided":
@@ -339,7 +347,7 @@ def _planned(
     if not plan.rounds:
         step = (
             "For the model alone the question is settled, but the rewards do not confirm it yet. "
-            f"Test {advice.policy} on a share of the traffic."
+            f"Test {advice.policy} on a share of the traffic{size_of_a_test(gain, logs, sure, unit)}."
         )
     return replace(advice, next_step=step), plan
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
-from manyarms._base.checks import as_instance, as_scalar
+from manyarms._base.checks import as_instance, as_scalar, row_weights
 from manyarms._base.rng import as_generator
 from manyarms.core import Estimate, LoggedData, Policy, Records, Statistics, any_shared
 from manyarms.core.bound_policy import with_own_features
 from manyarms.core.feature_map import as_contexts
-from manyarms.core.result_tables import Tabular, number
+from manyarms.core.result_tables import Tabular, number, signed_number
 from manyarms.decision.recommendation import SURE
 from manyarms.errors import InputError
+from manyarms.jobs.evaluate import CURRENT
 from manyarms.policies import Logged
 from manyarms.policies.most_informative import most_informative_traffic
 from manyarms.posterior import RewardPosterior
@@ -325,6 +327,35 @@ def plan_open_question(posterior: RewardPosterior, policy: Policy, logs: LoggedD
         )  # fmt: skip
     except InputError:
         return None
+
+
+def rounds_of_a_test(gain: float, variance: float, sure: float, chance: float = CHANCE) -> float:
+    """The rounds that each of two policies needs in a test, so that their means show a gain with the wished chance.
+
+    The means of n rounds each differ by the gain, with a variance of 2 σ² / n. The difference exceeds z(sure) standard
+    deviations with the wished chance if n = 2 σ² (z(sure) + z(chance))² / gain².
+
+    Args:
+        gain: The expected gain per round.
+        variance: σ², the variance of single rewards.
+        sure: The probability of a gain that a decision needs.
+        chance: The wished probability of a decision.
+    """
+    return float(np.ceil(2.0 * variance * ((ndtri(sure) + ndtri(chance)) / gain) ** 2))
+
+
+def size_of_a_test(gain: Estimate | None, logs: LoggedData, sure: float, unit: str) -> str:
+    """The size of a test that would show the expected gain, in words; empty where rounds are not independent."""
+    if gain is None or gain.value <= 0 or sure <= 0.5 or logs.groups is not None:
+        return ""
+    counts = row_weights(logs.weights, len(logs))
+    mean = np.average(logs.rewards, weights=counts)
+    rounds = rounds_of_a_test(gain.value, float(np.average((logs.rewards - mean) ** 2, weights=counts)), sure)
+    shown = f"{signed_number(gain.value)} {unit}".strip()
+    return (
+        f": about {rounded_count(rounds)} rounds with it, and as many with the {CURRENT}, show a gain of {shown} with "
+        f"a probability of {_percent(CHANCE)}"
+    )
 
 
 def item_label(item: dict[str, Any]) -> str:
