@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import manyarms as ma
-from manyarms.linalg import threads, top_k
+from manyarms.linalg import single_screen, threads, top_k
 from manyarms.linalg.quadratic_forms import Forms, reach_by_form, reach_by_rank
 
 
@@ -15,8 +15,8 @@ def tiles(request, monkeypatch):
     monkeypatch.setattr(top_k, "ROWS", request.param[0])
     monkeypatch.setattr(top_k, "COLUMNS", request.param[1])
     if request.param[0] == 7:
-        monkeypatch.setattr(screen, "_MANY", 3)
-        monkeypatch.setattr(screen, "_RETRY", 3)
+        monkeypatch.setattr(single_screen, "_MANY", 3)
+        monkeypatch.setattr(single_screen, "_RETRY", 3)
 
 
 @pytest.fixture(params=[1, 2])
