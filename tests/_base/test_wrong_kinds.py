@@ -172,6 +172,10 @@ OVERFLOWS = {
         ma.LoggedData(X, LOGS.actions, LOGS.rewards, n_actions=5, times=np.arange(1.0, 5.0)), prior=PRIOR, period=5e-324
     ),
     "contexts of a capped policy": lambda: ma.CappedPolicy(POSTERIOR, np.diag([1e308] * 3), max_share=0.5),
+    "squares of standard deviations": lambda: theory.mse_bound(POSTERIOR, np.full((4, 3), 1e200), [0] * 4),
+    "squared errors of a simulation": lambda: theory.bayes_mse(
+        theory.BayesianProblem(PRIOR, SYNTHETIC.draw_contexts), np.full((1, 3), 1e200), [0], 5, rng=RNG, n_instances=2
+    ),
 }
 
 

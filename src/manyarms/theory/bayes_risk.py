@@ -23,6 +23,7 @@ from manyarms._base.checks import (
     as_scalar,
     as_vector,
     check_callable,
+    check_overflow,
     check_rows,
     frozen,
 )
@@ -176,7 +177,7 @@ def bayes_suboptimality(
         best = world.optimal_policy().actions(x)
         norm = posterior.reward_std(x, best)
         suboptimality = float(world.expected_reward(x, best).mean()) - world.value(learn(posterior), x)
-        instances.append((suboptimality, float(norm.mean()), float((norm**2).mean())))
+        instances.append((suboptimality, float(norm.mean()), float(_squares(norm).mean())))
     return BayesSuboptimality(*map(frozen, np.array(instances).T))
 
 
@@ -207,8 +208,8 @@ def bayes_mse(
     errors, norms = list[Array](), list[Array]()
     for child in _instances(rng, n_instances):
         world, posterior = _fitted(problem, n_rounds, fit_prior, child)
-        errors.append((posterior.expected_reward(x, actions) - world.expected_reward(x, actions)) ** 2)
-        norms.append(posterior.reward_std(x, actions) ** 2)
+        errors.append(_squares(posterior.expected_reward(x, actions) - world.expected_reward(x, actions)))
+        norms.append(_squares(posterior.reward_std(x, actions)))
     return BayesMSE(frozen(np.stack(errors)), frozen(np.stack(norms)))
 
 
@@ -235,8 +236,14 @@ def _instances(rng: np.random.Generator, n_instances: int) -> tuple[np.random.Ge
     return split(rng, *("instance" for _ in range(as_count("n_instances", n_instances, minimum=2))))
 
 
+@np.errstate(over="ignore", invalid="ignore")
+def _squares(values: Float[Array, "..."]) -> Float[Array, "..."]:
+    return check_overflow("squared errors and widths", values**2)
+
+
+@np.errstate(over="ignore", invalid="ignore")
 def _standard_error(values: Float[Array, "m ..."]) -> Float[Array, "..."]:
-    return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(len(values)))
+    return check_overflow("standard errors", np.asarray(values.std(axis=0, ddof=1) / np.sqrt(len(values))))
 
 
 def theorem_1_bound(dim: int, expected_norm: float) -> float:
@@ -253,7 +260,8 @@ def theorem_1_bound(dim: int, expected_norm: float) -> float:
         dim: d.
         expected_norm: E‖φ(X)‖ in Σ̂ of the optimal action, over worlds, logs and contexts.
     """
-    return 2.0 * float(np.sqrt(as_count("dim", dim))) * as_scalar("expected_norm", expected_norm, at_least=0.0)
+    norm = as_scalar("expected_norm", expected_norm, at_least=0.0, at_most=1e150)
+    return 2.0 * float(np.sqrt(as_count("dim", dim))) * norm
 
 
 def corrected_bound(n_actions: int, expected_squared_norm: float) -> float:
@@ -268,7 +276,8 @@ def corrected_bound(n_actions: int, expected_squared_norm: float) -> float:
         expected_squared_norm: E‖φ(X)‖² in Σ̂ of the optimal action, over worlds, logs and contexts.
     """
     largest = 4.0 * np.log(as_count("n_actions", n_actions)) + 2.0 * np.log(2.0)
-    return float(np.sqrt(largest * as_scalar("expected_squared_norm", expected_squared_norm, at_least=0.0)))
+    norm = as_scalar("expected_squared_norm", expected_squared_norm, at_least=0.0, at_most=1e300)
+    return float(np.sqrt(largest * norm))
 
 
 def mse_bound(posterior: Posterior, contexts: Any, actions: Any) -> Float[Array, " n"]:
@@ -282,7 +291,7 @@ def mse_bound(posterior: Posterior, contexts: Any, actions: Any) -> Float[Array,
         contexts: (n, d) Contexts.
         actions: (n,) One action per context.
     """
-    return as_instance("posterior", posterior, Posterior, "a posterior").reward_std(contexts, actions) ** 2
+    return _squares(as_instance("posterior", posterior, Posterior, "a posterior").reward_std(contexts, actions))
 
 
 @dataclass(frozen=True)
