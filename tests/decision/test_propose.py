@@ -230,3 +230,16 @@ def test_a_log_without_a_catalog_still_has_an_answer():
     decision = ma.decide(None, bare)
     assert decision.verdict in ("ship", "undecided", "keep")
     assert all(gain.diagnostics["estimated_propensities"] == 1.0 for gain in decision.gains.values())
+
+
+def test_the_top_level_of_a_taxonomy_counts_as_categories():
+    rng, n = np.random.default_rng(0), 400
+    paths = [("food", "tea"), ("food", "jam"), ("home", "mugs"), ("home", "pots")] * 3
+    catalog = ma.Catalog([f"i{k}" for k in range(12)], paths=paths)
+    actions = rng.integers(8, size=n)
+    logs = ma.LoggedData(
+        np.ones((n, 1)), actions, (actions % 4 > 1) + rng.normal(size=n), np.full(n, 1 / 8), 12, catalog=catalog
+    )
+    decision = ma.decide({"greedy": "greedy"}, logs, swap=False)
+    assert decision.support is not None
+    assert {row.category for row in decision.support.rows} == {"food", "home"}
