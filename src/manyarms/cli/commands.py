@@ -45,13 +45,14 @@ def fit_command(
     _show(result, as_json, print_fit)
 
 
-@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions)
+@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions, without=("segment",))
 def priors_command(seed: f.Seed = 0, as_json: f.Json = False, **options: Any) -> None:
     """Compare priors by how well they predict held-out rounds.
 
     Compares those that the catalog allows: independent actions, each kind of
     metadata, and all of them combined. Each is learned anew in every fold.
-    `manyarms fit --prior auto` takes the simplest of the best.
+    `manyarms fit --prior auto` picks the simplest prior within one standard
+    error of the best.
     """
     from manyarms.cli.print_results import print_json
     from manyarms.jobs import fit_files
@@ -62,7 +63,7 @@ def priors_command(seed: f.Seed = 0, as_json: f.Json = False, **options: Any) ->
     comparison = None if result.learned is None else result.learned.comparison
     note = "" if result.learned is None or not result.learned.notes else result.learned.notes[0].removeprefix("auto: ")
     if comparison is None:
-        remedy = "Name metadata of the catalog: --category, --tags, --taxonomy or --embedding."
+        remedy = "Name metadata columns of the catalog: --category, --tags, --taxonomy or --embedding."
         raise InputError(f"there is nothing to compare: {note}.", remedy)
     for warning in result.warnings:
         terminal.warn(warning)
@@ -99,9 +100,9 @@ def update_command(
     --maturity left out the young rounds of a file, name the file again: the
     rounds that are old enough by now are added. With --half-life, the rounds
     that are already in the model lose weight with age too. With --catalog, new
-    actions are added if the prior knows their category (or tags, or node). An
-    action with a new category needs a new fit. To update a model in place, name
-    the same file as --model and --out.
+    actions are added if the prior knows their category (or tags, or place in the
+    taxonomy). An action with a new category needs a new fit. To update a model
+    in place, name the same file as --model and --out.
     """
     check_output(out)
     where = terminal.open_engine(engine)
@@ -119,9 +120,9 @@ def evaluate_command(model: f.EvaluatedModel = None, seed: f.Seed = 0, as_json: 
 
     Estimates each policy's value with the model, and its gain over the current
     policy, which produced the logs. Gains are corrected with the logged
-    rewards. JSON output calls the current policy `logged`. Context columns and catalog come from the
-    model; name them only without --model. Use logs that the model was not
-    fitted on.
+    rewards. JSON output calls the current policy `logged`. With --model, the
+    context columns and the catalog come from the model, so they need not be
+    named. Use logs that the model was not fitted on.
     """
     from manyarms.cli.print_results import print_evaluation
     from manyarms.jobs import evaluate_files
@@ -141,8 +142,8 @@ def learn_command(
             "--policy",
             metavar="NAME[:NUMBER]",
             autocompletion=f.policy_names,
-            help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (by default 1000), "
-            "epsilon-greedy:epsilon or uniform.",
+            help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (1000 draws unless you "
+            "give another number, and 100 in evaluate; more draws take longer), epsilon-greedy:epsilon or uniform.",
         ),
     ] = "greedy",
     seed: f.Seed = 0,
@@ -181,7 +182,7 @@ def score_command(
     ],
     top_k: Annotated[int, typer.Option("--top-k", min=1, help="Number of actions for each context.")] = 1,
     keep: Annotated[
-        list[str] | None, typer.Option("--keep", help="Columns to copy to the output, such as the id of a user.")
+        list[str] | None, typer.Option("--keep", help="Columns to copy to the output, such as a user id.")
     ] = None,
     eligible: Annotated[
         str | None, typer.Option("--eligible", help="Column with lists of the actions that may be chosen.")
@@ -192,10 +193,10 @@ def score_command(
 ) -> None:
     """Write the best actions for every context, with expected rewards.
 
-    The file is read in batches, so memory use does not grow with its size. The
-    output has one row for each context and rank. Its columns are those named by
-    --keep, then `row`, `rank`, `action`, `expected_reward` and its standard
-    deviation `reward_std`.
+    The contexts are read in batches, so memory use does not grow with their
+    number. The output has one row for each context and rank. Its columns are
+    those named by --keep, then `row`, `rank`, `action`, `expected_reward` and
+    its standard deviation `reward_std`.
     """
     where = terminal.open_engine(engine)
     if engine == "local":
@@ -240,13 +241,14 @@ EXIT_CODES = {"ship": 0, "undecided": 3, "keep": 4}
 
 
 @f.with_options(
-    o.ProposalOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions, o.GoalOptions
-)
+    o.ProposalOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions, o.GoalOptions,
+    o.SplitOptions,
+)  # fmt: skip
 def decide_command(
     out: Annotated[Path | None, typer.Option("--out", help="Report page to write (HTML or JSON).")] = None,
     policy: Annotated[
         Path | None,
-        typer.Option("--policy", help="File for the recommended policy, written only if it should ship."),
+        typer.Option("--policy", help="File for the recommended policy; written only if the verdict is to ship."),
     ] = None,
     sure: Sure = 0.975,
     unit: Unit = "",
@@ -254,8 +256,8 @@ def decide_command(
         bool,
         typer.Option(
             "--swap/--no-swap",
-            help="Let each random half of the rounds also evaluate what the other half has learned, and make the "
-            "policy to use from all rounds. Halves by --time are never swapped.",
+            help="Also swap the two random halves: learn from the second and evaluate on the first. The policy that is "
+            "saved is then learned from all rounds. Halves split by --time are never swapped.",
         ),
     ] = True,
     as_json: f.Json = False,
@@ -265,9 +267,10 @@ def decide_command(
 
     The model and the policies are learned from one half of the rounds and
     evaluated on the other half: the earlier and the later half if --time names
-    a column, else random halves. Random halves are then swapped, so that all
-    rounds evaluate. No model file is needed. The exit code is the verdict: 0
-    for ship, 3 for undecided, 4 for keeping the current policy.
+    a column, otherwise two random halves. Random halves then swap roles, so
+    that every round is used for evaluation. No model file is needed. The exit
+    code is the verdict: 0 for ship, 3 for undecided, 4 for keeping the current
+    policy.
     """
     outputs = {name: path for name, path in (("out", out), ("policy", policy)) if path is not None}
     for name, path in outputs.items():
@@ -300,7 +303,7 @@ def decide_command(
         terminal.say(str(decision.evaluation))
         terminal.say(f"\nPrior: {decision.made_with['prior']}.")
         terminal.say(f"\n{decision}")
-        if decision.next_step:
+        if decision.next_step not in str(decision):
             terminal.say(f"\n{decision.next_step}")
         for sentence in decision.segment_sentences:
             terminal.say(f"\n{sentence}")
