@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from manyarms.core import LoggedData
@@ -35,9 +36,7 @@ def model_checks(
         checks.append(Check(question, "not possible", "No other estimator had enough effective rounds."))
     else:
         against = contradicting(result, evaluation)
-        finding = (
-            f"{' and '.join(against)} contradict it." if against else f"None of {', '.join(names)} contradicts it."
-        )
+        finding = f"{_contradiction(against)} the model." if against else f"{_agreement(names)} the model."
         checks.append(Check(question, "failed" if against else "passed", finding))
     question = "Do rewards vary as the model expects?"
     if prior is None or (prior.unchecked and prior.mean is None):
@@ -49,9 +48,23 @@ def model_checks(
     if categories is None:
         checks.append(Check(question, "not possible", "This needs categories and new rounds."))
     else:
-        flagged = f"{len(categories.flagged):,} of {len(categories):,} categories contradict the model."
+        verb = "contradicts" if len(categories.flagged) == 1 else "contradict"
+        flagged = f"{len(categories.flagged):,} of {len(categories):,} categories {verb} the model."
         checks.append(Check(question, "failed" if categories.flagged else "passed", flagged))
     return checks
+
+
+def _contradiction(names: Sequence[str]) -> str:
+    return f"{' and '.join(names)} {'contradicts' if len(names) == 1 else 'contradict'}"
+
+
+def _agreement(names: Sequence[str]) -> str:
+    """The estimators that do not contradict, for the beginning of a sentence."""
+    if len(names) == 1:
+        return f"{names[0]} does not contradict"
+    if len(names) == 2:
+        return f"Neither {names[0]} nor {names[1]} contradicts"
+    return f"None of {', '.join(names)} contradicts"
 
 
 def doubts(check: PriorCheck | None, categories: CategoryChecks | None) -> list[str]:
