@@ -95,7 +95,7 @@ print(f"{'at best':<13} {np.sort(true_rate[unseen])[-20:].mean():>43.3f}")
 #
 # ## What to ship
 #
-# The model was fitted on last week's rounds. This week's rounds evaluate its policies.
+# The model was fitted on last week's rounds. Its policies are evaluated on this week's rounds.
 
 # %%
 posterior = posteriors["by taxonomy"]

@@ -93,7 +93,7 @@ router = ma.Greedy(posterior)
 
 # %%
 options = [candidates[row] for row in second]
-print("by the model:", posterior.difference(router, ma.Logged(later), later.contexts, eligible=options))
+print("model's gain:", posterior.difference(router, ma.Logged(later), later.contexts, eligible=options))
 print("old router:  ", f"{later.rewards.mean():.3f}")
 print("new, by DR:  ", ma.DR(posterior).estimate(router, later, eligible=options))
 

@@ -51,7 +51,7 @@ def test_with_times_the_command_and_python_evaluate_on_the_later_half(folder):
     split = decision.made_with["split"]
     assert shown["made_with"]["split"] == split
     later = logs.split(0.5, by="time")[1]
-    assert split.startswith("by time: earlier half learns, later half evaluates")
+    assert split.startswith("by time: learned from the earlier half, evaluated on the later half")
     assert f"and {len(later):,} rounds, the later from {later.times.min().astype('datetime64[s]')} on" in split
     assert decision.evaluation.n_rounds == len(later)
 

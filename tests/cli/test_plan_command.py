@@ -1,4 +1,4 @@
-"""plan: the figures of the library, the policy of the best traffic as a file, and the chart."""
+"""plan: the figures of the library, the exploration policy as a file, and the chart."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_plan_gives_the_figures_of_the_library_and_saves_its_policy(world, tmp_p
 def test_plan_prints_a_sentence_and_the_items_to_show(world):
     printed = done(*world[-1]).stdout
     assert "To decide with a probability of 80 %, log about" in printed
-    assert "The best traffic shows most often:" in printed
+    assert "The exploration policy shows most often:" in printed
 
 
 def test_a_settled_question_has_no_chart(shop, tmp_path):

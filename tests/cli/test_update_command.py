@@ -157,10 +157,10 @@ def test_an_update_that_knows_few_of_the_actions_doubts_the_catalog(shop, tmp_pa
     pq.write_table(catalog_table(15), tmp_path / "few.parquet")
     model = tmp_path / "model.arrow"
     done(*fit_command(shop), "--catalog", tmp_path / "few.parquet", "--unknown", "other", "--out", model)
-    for share, expected in ((2, []), (10, ["10% of the rounds"])):
+    for share, expected in ((2, []), (10, ["10 % of the rounds"])):
         items = [*["i19"] * share, *["i03"] * (100 - share)]
         pq.write_table(log_table(100, 9).set_column(3, "item", pa.array(items)), tmp_path / "late.parquet")
         late = ["update", "--model", model, "--logs", tmp_path / "late.parquet", *ROLES, "--out", tmp_path / "m.arrow"]
         for choice in ("drop", "other"):
             told = figures(*late, "--unknown", choice)["warnings"]
-            assert [one[: len("10% of the rounds")] for one in told if "out of date" in one] == expected
+            assert [one[: len("10 % of the rounds")] for one in told if "out of date" in one] == expected

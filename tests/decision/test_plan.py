@@ -1,4 +1,5 @@
 from dataclasses import replace
+from html import escape
 
 import numpy as np
 import pytest
@@ -73,7 +74,7 @@ def test_rounds_are_the_least_that_reach_the_chance():
     assert planned.chance_at(0.97 * planned.rounds) < 0.7
 
 
-def test_the_best_traffic_needs_fewer_rounds_and_its_policy_can_be_saved(tmp_path, planned):
+def test_the_exploration_policy_needs_fewer_rounds_and_can_be_saved(tmp_path, planned):
     contexts = problem()[-1]
     now, candidate, best = planned.traffic
     assert best.rounds <= 0.5 * now.rounds
@@ -84,7 +85,7 @@ def test_the_best_traffic_needs_fewer_rounds_and_its_policy_can_be_saved(tmp_pat
     assert sum(item["share"] for item in planned.items) == pytest.approx(1.0)
 
 
-def test_no_mixture_of_actions_settles_it_faster_than_the_best_traffic():
+def test_no_mixture_of_actions_settles_it_faster_than_the_exploration_policy():
     """One context and four actions: every way to explore is four shares, and all of them are tried on a grid."""
     prior = ma.HierarchicalGaussian(np.zeros(1), 1.0, np.ones((4, 1, 1)), np.array([0.1, 1.0, 2.0, 0.5])[:, None, None])
     posterior = ma.fit(ma.LoggedData(np.ones((4, 1)), np.arange(4), np.zeros(4)), prior, ma.Gaussian(1.0))
@@ -100,7 +101,7 @@ def test_no_mixture_of_actions_settles_it_faster_than_the_best_traffic():
     assert planned.traffic[2].std_at(n) ** 2 <= 1.02 * least
 
 
-def test_the_best_traffic_follows_the_covariance_of_each_action_with_the_gain(planned):
+def test_the_exploration_policy_follows_the_covariance_of_each_action_with_the_gain(planned):
     """Candidate and baseline choose one action each; what all others tell about the gain is in the joint covariance."""
     posterior, candidate, baseline, _, contexts = problem()
     difference = candidate.probabilities(contexts) - baseline.probabilities(contexts)
@@ -216,8 +217,10 @@ def test_an_undecided_report_says_what_would_settle_it():
     assert "What would settle it" in page and "chart-plan_chances" in page
     words = [f"about {float(f'{way.rounds:.2g}'):,.0f} rounds" for way in decision.plan.traffic]
     assert f"A decision with a probability of 80 % takes {words[0]} as now, " in page
-    assert f" and {words[2]} with the best traffic." in page
-    assert decision.hidden_cause.sentence.split(",")[0] in page
+    assert f" and {words[2]} with the exploration policy." in page
+    assert escape(decision.hidden_cause.sentence) in page
+    # One piece of advice: the plan's, and not also that of the verdict.
+    assert decision.next_step in str(decision) and "or test" not in str(decision)
 
 
 @pytest.mark.parametrize(("gain", "std", "sure"), [(0.3, 1.0, 0.975), (0.05, 0.4, 0.9)])

@@ -67,7 +67,7 @@ def test_the_policies_to_use_have_learned_from_all_rounds_and_the_decision_says_
     learned = ma.learn_prior(first, "auto").posterior
     expected = ma.Greedy(learned.update(second)).actions(logs.contexts)
     np.testing.assert_array_equal(decision.candidates["greedy"].actions(logs.contexts), expected)
-    assert decision.reason.endswith("The policy to use was made in the same way from all rounds.")
+    assert decision.reason.endswith("The policy to deploy was then learned in the same way from all rounds.")
     assert "over all 1,500 rounds" in decision.made_with["split"]
     assert "on the 750 rounds of the second" in decision.made_with["split"]
     assert decision.as_json()["evaluation"]["pooled_rounds"] == 1500
@@ -105,7 +105,7 @@ def test_without_the_swap_only_the_first_half_learns():
     gain = decision.gains["greedy"]
     np.testing.assert_allclose([gain.value, *gain.interval()], [expected.value, *expected.interval()], rtol=1e-12)
     assert decision.evaluation.pooled_rounds is None and "two policies" not in decision.reason
-    assert decision.made_with["split"].endswith("the other half evaluates")
+    assert decision.made_with["split"].endswith("evaluated on the other half")
     assert not any_shared(decision.candidates["greedy"].learned_from, (second.fingerprint,))
 
 
@@ -171,7 +171,8 @@ def test_with_times_the_earlier_half_learns_and_the_later_half_evaluates():
     assert len(learned_from) == len(logs) // 2
     assert logs.times[learned_from].max() < proposal.held_out.times.min()
     assert proposal.split == (
-        "by time: earlier half learns, later half evaluates (600 and 600 rounds, the later from 2024-01-26T00:00:00 on)"
+        "by time: learned from the earlier half, evaluated on the later half "
+        "(600 and 600 rounds, the later from 2024-01-26T00:00:00 on)"
     )
 
 
@@ -181,8 +182,8 @@ def test_a_change_over_time_fools_a_split_by_row_and_not_one_by_time():
     assert by_row.verdict == "ship" and by_row.made_with["split"].startswith("by row: ")
     # Later on, the action that was best is the worst.
     assert by_time.verdict == "keep" and by_time.gains["greedy"].value < -0.9
-    assert by_time.made_with["split"].startswith("by time: earlier half learns, later half evaluates")
-    # The future must not teach the past: halves by time are not swapped, and nothing later is learned from.
+    assert by_time.made_with["split"].startswith("by time: learned from the earlier half, evaluated on the later half")
+    # Nothing about the past may be learned from the future, so halves by time are not swapped.
     assert by_row.evaluation.pooled_rounds == len(logs) and by_time.evaluation.pooled_rounds is None
     later = logs.split(0.5, "time")[1]
     assert not any_shared(by_time.candidates["greedy"].learned_from, (later.fingerprint,))
@@ -196,7 +197,7 @@ def test_with_times_groups_are_whole_and_the_note_counts_late_rounds():
     learning = logs.take(np.setdiff1d(logs.rows, held_out.rows))
     assert not set(held_out.groups) & set(learning.groups)
     late = (learning.times >= held_out.times.min()).sum()
-    assert late > 0 and f"so {late:,} rounds that learn are not earlier" in proposal.split
+    assert late > 0 and f"so {late:,} rounds to learn from are not earlier" in proposal.split
 
 
 @pytest.mark.parametrize("grouped", [False, True])

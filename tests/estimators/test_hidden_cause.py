@@ -92,7 +92,7 @@ def test_the_interval_reaches_zero_before_the_gain_does(world):
     low = cause.gain.interval(0.4)[0]
     assert low > 0
     assert cause.tipping_to_doubt == pytest.approx(cause.tipping * low / cause.gain.value)
-    assert "times as strongly as column 0, the strongest context column" in cause.sentence
+    assert "times the bias that hiding column 0, the strongest context column, would cause" in cause.sentence
     wide = result(world, level=0.999999)
     assert wide.tipping_to_doubt == 0.0
     assert "contains zero already" in wide.sentence

@@ -154,4 +154,8 @@ def test_terms_are_explained_and_near_misses_suggested():
     assert "Gains chart" in ma.explain().splitlines()
     with pytest.raises(InputError, match="Did you mean propensity"):
         ma.explain("propensit")
+    # Every heading that is listed can be asked for as it stands.
+    for heading in ma.explain().splitlines():
+        assert ma.explain(heading).startswith(f"{heading}.")
+    assert ma.explain("log evidence") == ma.explain("evidence") and "confounder" in ma.explain("hidden cause")
     assert run("explain", "gains", "chart").stdout.startswith("Gains chart. One row per policy")

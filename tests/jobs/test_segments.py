@@ -150,4 +150,4 @@ def test_files_are_evaluated_by_segment(tmp_path):
     command = ["evaluate", "--logs", str(tmp_path / "new.csv"), "--model", str(model), "--policies", "greedy"]
     command += ["--action", "item", "--reward", "reward", "--propensity", "p", "--segment", "country"]
     shown = CliRunner().invoke(app, command).output
-    assert "by segment" in shown and "fr" in shown and "chance alone" in shown
+    assert "segment" in shown and "fr" in shown and "chance alone" in shown

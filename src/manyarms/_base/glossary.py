@@ -49,10 +49,15 @@ def glossary() -> dict[str, str]:
             continue
         terms = re.findall(r"\*\*(.+?)\.?\*\*", paragraph)
         for term in terms:
-            for name in re.split(r", | \(|\)", term):
-                if name:
-                    entries.setdefault(_key(name), _plain(paragraph))
+            for name in (term, *_names(term)):
+                entries.setdefault(_key(name), _plain(paragraph))
     return entries
+
+
+def _names(heading: str) -> list[str]:
+    """The terms in a heading such as "Greedy, pessimistic" or "Direct method (DM)"; "P(better)" is one term."""
+    inner = heading.removesuffix(")") if " (" in heading else heading
+    return re.split(r", | \(", inner)
 
 
 def _key(term: str) -> str:

@@ -90,7 +90,8 @@ class Option:
 
 
 LOGS = (
-    "Logs in Parquet, CSV or Arrow: a file, a folder or a glob; or a table of a database: duckdb://shop.db?table=logs."
+    "Logs in Parquet, CSV or Arrow, with one row per round: a file, a folder or a glob; or a database table: "
+    "duckdb://shop.db?table=logs."
 )
 """The help text of logs."""
 
@@ -111,21 +112,23 @@ class LogOptions(TypedDict, total=False):
     """Job options that turn the rows of logs into rounds: one definition for arguments, flags and specs."""
 
     weight: Annotated[str | None, Option(None, "Column of row weights.")]
-    group: Annotated[str | None, Option(None, "Column of users or sessions; errors are computed per group.")]
-    time: Annotated[
+    group: Annotated[
         str | None,
         Option(
             None,
-            "Column of times; needed for a half-life or a maturity. With it, decide learns from the earlier half of "
-            "the rounds and evaluates on the later half.",
+            "Column of users or sessions. Rounds of one group are not treated as independent (clustered standard "
+            "errors).",
         ),
+    ]
+    time: Annotated[
+        str | None,
+        Option(None, "Column of times; needed for half-life and maturity."),
     ]
     segment: Annotated[
         str | None,
         Option(
             None,
-            "Column of segments, such as countries, to show gains by; it may be a context column. evaluate, report and "
-            "decide show them.",
+            "Column of segments, such as countries: gains are also shown per segment. It may be a context column.",
         ),
     ]
     eligible: Annotated[
@@ -143,20 +146,20 @@ class LogOptions(TypedDict, total=False):
         Expand | None,
         Option(
             None,
-            "Extra features computed from the numeric context columns: splines of each, products of every two, or 100 "
-            "fourier or 50 nystroem features of all together.",
-            metavar="KIND",
+            "Extra features computed from the numeric context columns. splines: splines of each. products: products of "
+            "every pair. fourier, nystroem: 100 Fourier or 50 Nyström features of all of them jointly.",
         ),
     ]
     missing: Annotated[
-        Missing, Option("refuse", "What to do with a row that lacks a value: refuse (stop with an error) or drop it.")
+        Missing,
+        Option("refuse", "What to do with a row that lacks a value. refuse: stop with an error. drop: drop the row."),
     ]
     unknown: Annotated[
         Unknown,
         Option(
             "refuse",
-            "What to do with an action that is not in the catalog: refuse it (stop with an error), drop its rows, or "
-            "count it as one action named (other).",
+            "What to do with actions that are not in the catalog. refuse: stop with an error. drop: drop their rows. "
+            "other: pool them into one action named (other).",
         ),
     ]
     half_life: Annotated[
@@ -165,7 +168,11 @@ class LogOptions(TypedDict, total=False):
     ]
     maturity: Annotated[
         timedelta | None,
-        Option(None, "Leave out rounds younger than this, such as 2d.", metavar="DURATION"),
+        Option(
+            None,
+            "Leave out rounds younger than this, such as 2d: their rewards may still arrive.",
+            metavar="DURATION",
+        ),
     ]
     now: Annotated[
         datetime | None,
@@ -191,7 +198,9 @@ class CatalogOptions(TypedDict, total=False):
     taxonomy: Annotated[
         Names,
         Option(
-            (), "Columns with the levels of a taxonomy, top level first, or one with the whole path.", alias="--path"
+            (),
+            "Columns with the levels of a taxonomy, top level first, or one column with the whole path.",
+            alias="--path",
         ),
     ]
     embedding: Annotated[Names, Option((), "One column of vectors, or several numeric columns.")]
@@ -205,9 +214,9 @@ class PriorOptions(TypedDict, total=False):
         PriorChoice | None,
         Option(
             None,
-            "How actions are related: categories, taxonomy, tags, embeddings (clusters of them), linear-embeddings, "
-            "combined (all of them together) or independent (not at all). auto compares these on held-out rounds and "
-            "takes the simplest of the best. The default is all metadata that the catalog has.",
+            "How actions are related: categories, taxonomy, tags, embeddings (clustered), linear-embeddings, combined "
+            "(all of them together) or independent (not at all). auto compares these on held-out rounds and picks the "
+            "simplest one within one standard error of the best. By default, all metadata in the catalog are combined.",
             "kind",
             metavar="KIND",
         ),
@@ -216,19 +225,31 @@ class PriorOptions(TypedDict, total=False):
         bool,
         Option(
             True,
-            "Learn the standard deviations, the means and the noise from the logs (default), or use the given values.",
+            "Learn the standard deviations, the means and the noise from the logs (default), or use the values that "
+            "the other options give.",
             "learn",
         ),
     ]
     effect_std: Annotated[
         float,
-        Option(1.0, "Standard deviation of the effect that the actions of a category share.", alias="--prior-std"),
+        Option(
+            1.0,
+            "Standard deviation of the effect that actions in a category share; only a starting value if it is "
+            "learned.",
+            alias="--prior-std",
+        ),
     ]
-    action_std: Annotated[float, Option(1.0, "Standard deviation of an action around its category.")]
-    shared_std: Annotated[float, Option(1.0, "Standard deviation of the effect that all actions share.")]
+    action_std: Annotated[
+        float,
+        Option(1.0, "Standard deviation of an action around its category; only a starting value if it is learned."),
+    ]
+    shared_std: Annotated[
+        float,
+        Option(1.0, "Standard deviation of the effect that all actions share; only a starting value if it is learned."),
+    ]
     n_components: Annotated[
         int | None,
-        Option(None, "Number of clusters of the embeddings (default: chosen by BIC).", minimum=1, alias="--components"),
+        Option(None, "Number of embedding clusters (default: chosen by BIC).", minimum=1, alias="--components"),
     ]
 
 
@@ -245,14 +266,17 @@ class LikelihoodOptions(TypedDict, total=False):
             metavar="KIND",
         ),
     ]
-    noise_std: Annotated[float, Option(1.0, "Standard deviation of a single reward around its mean.")]
+    noise_std: Annotated[
+        float,
+        Option(1.0, "Standard deviation of a single reward around its mean; only a starting value if it is learned."),
+    ]
 
 
 OWN = (
-    "your own: column:NAME of the logs, table:FILE[:KEY] with picks or probabilities, shares:FILE. A name may stand "
-    "before each, as in new=column:recommended."
+    "Your own: column:NAME (a column of the logs), table:FILE[:KEY] (picks or probabilities), shares:FILE (one share "
+    "of the traffic per item). To name one, write NAME= before it: new=column:recommended."
 )
-POSITIONS = "How much each position of your own lists of picks counts, best first, such as 1,0.5,0.25."
+POSITIONS = "If your own policy gives ranked lists: the weight of each position, from the top, such as 1,0.5,0.25."
 
 
 class EvaluationOptions(TypedDict, total=False):
@@ -262,8 +286,9 @@ class EvaluationOptions(TypedDict, total=False):
         Names,
         Option(
             ("greedy", "pessimistic", "uniform"),
-            "Policies made from the model: greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] "
-            f"(default 100; run time grows with the draws), epsilon-greedy:epsilon, uniform; policy files; or {OWN}",
+            "Policies to evaluate. Made from the model: greedy, pessimistic[:delta], softmax:temperature, "
+            "thompson[:draws] (100 draws unless you give another number, and 1000 in learn; more draws take longer), "
+            f"epsilon-greedy:epsilon, uniform. Saved: policy files. {OWN}",
             metavar="NAME,FILE,...",
         ),
     ]
@@ -290,8 +315,9 @@ class GoalOptions(TypedDict, total=False):
         Names,
         Option(
             (),
-            "Columns of other goals that a policy may not harm, with their limits: 'returns<=1%' (may rise by at most "
-            "1 percent), 'margin>=-2%' (may fall by at most 2 percent), 'calls<=0.01' (in its own unit).",
+            "Other goals (columns) that a policy must not harm, with their limits: 'returns<=1%' (may rise by at most "
+            "1 percent), 'margin>=-2%' (may fall by at most 2 percent), 'calls<=0.01' (may rise by at most 0.01 per "
+            "round, in the column's own unit).",
             metavar="COLUMN<=LIMIT,...",
         ),
     ]
@@ -315,27 +341,41 @@ class ProposalOptions(TypedDict, total=False):
         Names,
         Option(
             ("greedy", "pessimistic", "softmax"),
-            f"Policies to evaluate: those that each half of the rounds learns, as in evaluate (softmax needs no "
-            f"temperature here); or {OWN}",
+            "Policies to evaluate. Learned from the logs: greedy, pessimistic[:delta], softmax[:temperature], "
+            f"thompson[:draws], epsilon-greedy:epsilon, uniform. Saved: policy files. {OWN}",
             metavar="NAME,FILE,...",
         ),
     ]
     position_weights: Annotated[Names, Option((), POSITIONS, metavar="NUMBER,...")]
 
 
-class DecideOptions(UpdateOptions, LikelihoodOptions, ProposalOptions, GoalOptions, total=False):
+class SplitOptions(TypedDict, total=False):
+    """Job options of the split into a half to learn from and a half to evaluate on."""
+
+    time: Annotated[
+        str | None,
+        Option(
+            None,
+            "Column of times. With it, policies are learned from the earlier half of the rounds and evaluated on the "
+            "later half. Also needed for half-life and maturity.",
+        ),
+    ]
+
+
+class DecideOptions(UpdateOptions, LikelihoodOptions, ProposalOptions, GoalOptions, SplitOptions, total=False):
     """Job options of `decide_from_logs`: one definition for arguments, flags and specs."""
 
 
 class BacktestPeriods(TypedDict, total=False):
-    """Job options of a backtest: the length of a period, those that only teach, and the policies that logged."""
+    """Job options of a backtest: the length of a period, those only for fitting, and the policies that logged."""
 
+    time: Annotated[str | None, Option(None, "Column of times, from which the periods are made; required.")]
     period: Annotated[
         timedelta | None, Option(None, "Length of a period, such as 1d, 1w or 6h (default 1d).", metavar="DURATION")
     ]
     training: Annotated[
         int | None,
-        Option(None, "Number of periods that only teach the model (default: a fifth of them).", minimum=1),
+        Option(None, "Number of first periods used only for fitting (default: a fifth of them).", minimum=1),
     ]
     logged_by: Annotated[
         str | None,
@@ -368,9 +408,10 @@ class PlanOptions(LogOptions, CatalogFile, total=False):
         ),
     ]
     chance: Annotated[float, Option(0.8, "Probability with which the planned rounds should reach a decision.")]
-    share: Annotated[float, Option(0.2, "Share of the traffic that may be moved to learn faster.")]
+    share: Annotated[float, Option(0.2, "Share of the traffic that may go to the candidate or to exploration.")]
     max_cost: Annotated[
-        float | None, Option(None, "Largest expected reward to give up per round, in the unit of the reward.")
+        float | None,
+        Option(None, "Expected reward per round that this share may cost at most, in the unit of the reward."),
     ]
     sample: Annotated[
         int, Option(20_000, "Plan with at most this many rounds, drawn at random if there are more.", minimum=2)

@@ -19,11 +19,16 @@ from manyarms.cli.commands import EXIT_CODES, ReportFormat
 # ruff: noqa: PLC0415
 
 
-@f.with_options(o.LogColumns, o.LogOptions, o.BacktestPeriods, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions)
+@f.with_options(
+    o.LogColumns, o.LogOptions, o.BacktestPeriods, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions,
+    without=("segment",),
+)  # fmt: skip
 def backtest_command(
     model: Annotated[
         Path | None,
-        typer.Option("--model", help="Model of earlier rounds. Without one, the first periods teach a model."),
+        typer.Option(
+            "--model", help="Model fitted on earlier rounds. Without one, a model is fitted on the first periods."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -33,7 +38,10 @@ def backtest_command(
     false_alarm: Annotated[
         float,
         typer.Option(
-            "--false-alarm", min=0.0, max=1.0, help="Largest probability of an alarm while the forecasts are right."
+            "--false-alarm",
+            min=0.0,
+            max=1.0,
+            help="Maximum probability of a false alarm, that is, of an alarm although the forecasts are right.",
         ),
     ] = 0.05,
     format: ReportFormat = None,
@@ -42,10 +50,10 @@ def backtest_command(
 ) -> None:
     """Forecast each day from the days before it, and compare with what happened.
 
-    Forecasts the mean reward of the next day's rounds, of every category, and
-    of every policy named by --logged-by, with an interval that includes the
-    noise of single rewards. An alarm is raised when the forecasts no longer hold.
-    The exit code is 3 if there was an alarm, else 0. Needs --time.
+    For each period (a day by default), forecasts the mean reward overall, per
+    category, and per policy named by --logged-by. The intervals include the
+    noise of individual rewards. An alarm is raised when the forecasts no longer
+    hold. The exit code is 3 if there was an alarm, and 0 otherwise. Needs --time.
     """
     from manyarms.cli.print_results import print_json
     from manyarms.decision.write_report import write_report

@@ -48,13 +48,14 @@ def fit_command(
     _show(result, as_json, print_fit)
 
 
-@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions)
+@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions, without=("segment",))
 def priors_command(seed: f.Seed = 0, as_json: f.Json = False, **options: Any) -> None:
     """Compare priors by how well they predict held-out rounds.
 
     Compares those that the catalog allows: independent actions, each kind of
     metadata, and all of them combined. Each is learned anew in every fold.
-    `manyarms fit --prior auto` takes the simplest of the best.
+    `manyarms fit --prior auto` picks the simplest prior within one standard
+    error of the best.
     """
     from manyarms.cli.print_results import print_json
     from manyarms.jobs import fit_files
@@ -65,7 +66,7 @@ def priors_command(seed: f.Seed = 0, as_json: f.Json = False, **options: Any) ->
     comparison = None if result.learned is None else result.learned.comparison
     note = "" if result.learned is None or not result.learned.notes else result.learned.notes[0].removeprefix("auto: ")
     if comparison is None:
-        remedy = "Name metadata of the catalog: --category, --tags, --taxonomy or --embedding."
+        remedy = "Name metadata columns of the catalog: --category, --tags, --taxonomy or --embedding."
         raise InputError(f"there is nothing to compare: {note}.", remedy)
     for warning in result.warnings:
         terminal.warn(warning)
@@ -102,9 +103,9 @@ def update_command(
     --maturity left out the young rounds of a file, name the file again: the
     rounds that are old enough by now are added. With --half-life, the rounds
     that are already in the model lose weight with age too. With --catalog, new
-    actions are added if the prior knows their category (or tags, or node). An
-    action with a new category needs a new fit. To update a model in place, name
-    the same file as --model and --out.
+    actions are added if the prior knows their category (or tags, or place in the
+    taxonomy). An action with a new category needs a new fit. To update a model
+    in place, name the same file as --model and --out.
     """
     check_output(out)
     where = _open_engine(engine)
@@ -122,9 +123,9 @@ def evaluate_command(model: f.EvaluatedModel = None, seed: f.Seed = 0, as_json: 
 
     Estimates each policy's value with the model, and its gain over the current
     policy, which produced the logs. Gains are corrected with the logged
-    rewards. JSON output calls the current policy `logged`. Context columns and catalog come from the
-    model; name them only without --model. Use logs that the model was not
-    fitted on.
+    rewards. JSON output calls the current policy `logged`. With --model, the
+    context columns and the catalog come from the model, so they need not be
+    named. Use logs that the model was not fitted on.
     """
     from manyarms.cli.print_results import print_evaluation
     from manyarms.jobs import evaluate_files
@@ -144,8 +145,8 @@ def learn_command(
             "--policy",
             metavar="NAME[:NUMBER]",
             autocompletion=f.policy_names,
-            help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (by default 1000), "
-            "epsilon-greedy:epsilon or uniform.",
+            help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (1000 draws unless you "
+            "give another number, and 100 in evaluate; more draws take longer), epsilon-greedy:epsilon or uniform.",
         ),
     ] = "greedy",
     seed: f.Seed = 0,
@@ -184,7 +185,7 @@ def score_command(
     ],
     top_k: Annotated[int, typer.Option("--top-k", min=1, help="Number of actions for each context.")] = 1,
     keep: Annotated[
-        list[str] | None, typer.Option("--keep", help="Columns to copy to the output, such as the id of a user.")
+        list[str] | None, typer.Option("--keep", help="Columns to copy to the output, such as a user id.")
     ] = None,
     eligible: Annotated[
         str | None, typer.Option("--eligible", help="Column with lists of the actions that may be chosen.")
@@ -195,10 +196,10 @@ def score_command(
 ) -> None:
     """Write the best actions for every context, with expected rewards.
 
-    The file is read in batches, so memory use does not grow with its size. The
-    output has one row for each context and rank. Its columns are those named by
-    --keep, then `row`, `rank`, `action`, `expected_reward` and its standard
-    deviation `reward_std`.
+    The contexts are read in batches, so memory use does not grow with their
+    number. The output has one row for each context and rank. Its columns are
+    those named by --keep, then `row`, `rank`, `action`, `expected_reward` and
+    its standard deviation `reward_std`.
     """
     where = _open_engine(engine)
     if engine == "local":
@@ -243,13 +244,14 @@ EXIT_CODES = {"ship": 0, "undecided": 3, "keep": 4}
 
 
 @f.with_options(
-    o.ProposalOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions, o.GoalOptions
-)
+    o.ProposalOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions, o.GoalOptions,
+    o.SplitOptions,
+)  # fmt: skip
 def decide_command(
     out: Annotated[Path | None, typer.Option("--out", help="Report page to write (HTML or JSON).")] = None,
     policy: Annotated[
         Path | None,
-        typer.Option("--policy", help="File for the recommended policy, written only if it should ship."),
+        typer.Option("--policy", help="File for the recommended policy; written only if the verdict is to ship."),
     ] = None,
     sure: Sure = 0.975,
     unit: Unit = "",
@@ -257,8 +259,8 @@ def decide_command(
         bool,
         typer.Option(
             "--swap/--no-swap",
-            help="Let each random half of the rounds also evaluate what the other half has learned, and make the "
-            "policy to use from all rounds. Halves by --time are never swapped.",
+            help="Also swap the two random halves: learn from the second and evaluate on the first. The policy that is "
+            "saved is then learned from all rounds. Halves split by --time are never swapped.",
         ),
     ] = True,
     averaged: Annotated[
@@ -274,9 +276,10 @@ def decide_command(
 
     The model and the policies are learned from one half of the rounds and
     evaluated on the other half: the earlier and the later half if --time names
-    a column, else random halves. Random halves are then swapped, so that all
-    rounds evaluate. No model file is needed. The exit code is the verdict: 0
-    for ship, 3 for undecided, 4 for keeping the current policy.
+    a column, otherwise two random halves. Random halves then swap roles, so
+    that every round is used for evaluation. No model file is needed. The exit
+    code is the verdict: 0 for ship, 3 for undecided, 4 for keeping the current
+    policy.
     """
     outputs = {name: path for name, path in (("out", out), ("policy", policy)) if path is not None}
     for name, path in outputs.items():
@@ -379,7 +382,8 @@ def sample_data_command(
 
     The shop is made up. last-week.csv and this-week.csv are its log, items.csv
     is its catalog, and truth.csv says what each item really earns, which nobody
-    knows of a real shop. A file of the same name with other content is kept.
+    would know for a real shop. An existing file with different contents is never
+    overwritten.
     """
     with terminal.one_line_errors():
         from manyarms.datasets.sample_data import write_sample_data
@@ -395,7 +399,7 @@ def explain_command(
         list[str] | None, typer.Argument(help="A term, such as propensity or gains chart. Without one, all are listed.")
     ] = None,
 ) -> None:
-    """Explain a term of the glossary, or how to read a chart of the report."""
+    """Explain a glossary term, or how to read a chart in the report."""
     with terminal.one_line_errors():
         from manyarms._base.glossary import explain
 

@@ -18,8 +18,12 @@ FILES = ["logs.parquet", "new-logs.parquet", "catalog.parquet", "shop.toml", "de
 
 
 def demo_command(
-    output: Annotated[Path, typer.Option(help="Folder for the files. It is created if needed.")] = Path("demo-shop"),
-    seed: Annotated[int, typer.Option(min=0, help="Seed for all random numbers. Each seed makes another shop.")] = 0,
+    output: Annotated[
+        Path, typer.Option("--out", "--output", help="Folder for the files. It is created if needed.")
+    ] = Path("demo-shop"),
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed for all random numbers. Each seed makes a different shop.")
+    ] = 0,
     items: Annotated[int, typer.Option(min=1, help="Number of items in the catalog.")] = 5000,
     categories: Annotated[int, typer.Option(min=1, help="Number of categories.")] = 40,
     rounds: Annotated[int, typer.Option(min=4, help="Number of rounds in the log.")] = 40_000,
@@ -31,12 +35,13 @@ def demo_command(
     The demo writes the log, the catalog (catalog.parquet) and the decision on
     one page (report.html). A model and policies are learned from the first
     half of the log (logs.parquet) and evaluated on the second (new-logs.parquet).
-    Two more files are templates for your own data: shop.toml, a commented spec for the other commands, and
-    decide.py, a script that does the same as the demo in Python.
+    Two more files are templates for your own data: shop.toml, a commented spec
+    for the other commands, and decide.py, a script that does the same as the
+    demo in Python.
 
-    A second run replaces these files if you have not changed them. If one of
-    them is yours or was changed, the demo keeps it and stops, unless you pass
-    --force.
+    A second run replaces these files if you have not changed them. If you have
+    changed one, or if a file of that name was not written by the demo, the demo
+    leaves it alone and stops, unless you pass --force.
     """
     with one_line_errors():
         result = _run(output, seed, items, categories, rounds, force)
@@ -67,5 +72,5 @@ def _run(output: Path, seed: int, items: int, categories: int, rounds: int, forc
     with spinner("Reading the log, fitting, comparing policies"):
         result = evaluate_shop(output, log.environment)
     with spinner("Writing the report"):
-        write_ours(output, {"report.html": html_page(result.decision, "The demo's shop").encode()})
+        write_ours(output, {"report.html": html_page(result.decision, "The demo shop").encode()})
     return result

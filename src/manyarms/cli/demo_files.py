@@ -38,7 +38,7 @@ id = "item"
 category = "category"         # what items share; or tags, taxonomy, embedding
 
 [likelihood]
-kind = "gaussian"             # bernoulli for clicks, poisson for counts, log-normal for amounts
+kind = "gaussian"             # bernoulli for clicks, poisson for counts, log-normal for positive amounts
 """)
 
 _SCRIPT = Template("""\
@@ -88,7 +88,7 @@ learned = ma.learn_prior(old, prior)
 posterior = learned.posterior
 print(learned, end="\\n\\n")
 
-# The gain is that of the model, corrected by the rewards of the new rounds.
+# The gain is the model's, corrected with the rewards of the new rounds.
 current, checked = ma.Logged(new), ma.Checked(posterior)
 print(f"{'current policy':<14} {posterior.value(current, new.contexts)}")
 for name, policy in {
@@ -115,7 +115,7 @@ def refuse_foreign(folder: Path, names: list[str]) -> None:
         if path.exists() and not (path.is_file() and _checksum(path.read_bytes()) in ours):
             raise _OccupiedError(
                 f"{path} is not as an earlier demo left it, so it is kept.",
-                "Choose another --output, or pass --force to replace it.",
+                "Choose another --out, or pass --force to replace it.",
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from manyarms.cli.demo_files import commands
 from manyarms.cli.terminal import visible
 from manyarms.core.result_tables import percent, share
 from manyarms.datasets.environment import LinearEnvironment
-from manyarms.datasets.shop import read_tables
+from manyarms.datasets.shop import CUSTOMER_COLUMNS, read_tables
 from manyarms.jobs.evaluate import BASELINE, CURRENT, PolicyResult
 
 
@@ -89,6 +89,7 @@ def evaluate_shop(folder: Path, truth: LinearEnvironment) -> DemoResult:
         notes={"command": "manyarms demo", "data": "a made-up shop, so the truth is known"},
         unit="euros",
     )
+    decision = replace(decision, hidden_cause=_with_names(decision.hidden_cause))
     return DemoResult(
         n_rounds=len(old) + len(logs),
         n_items=logs.n_actions,
@@ -98,6 +99,15 @@ def evaluate_shop(folder: Path, truth: LinearEnvironment) -> DemoResult:
         true_values=true_values,
         decision=decision,
     )
+
+
+def _with_names(cause: ma.HiddenCause | None) -> ma.HiddenCause | None:
+    """The hidden cause with the names of the customers' columns; the first column of the contexts is the intercept."""
+    if cause is None:
+        return None
+    names = {f"column {place}": name for place, name in enumerate(CUSTOMER_COLUMNS, start=1)}
+    columns = tuple(replace(column, column=names.get(column.column, column.column)) for column in cause.columns)
+    return replace(cause, columns=columns)
 
 
 def _as_table(policy: ma.Policy, contexts: Any) -> ma.TablePolicy:
@@ -112,9 +122,10 @@ def _as_table(policy: ma.Policy, contexts: Any) -> ma.TablePolicy:
 MIN_WIDTH = 80
 
 CAPTION = (
-    "Never shown: the share of a policy's choices that fall on items without a row in the log; their values come from "
-    "their categories. The true values are known because the shop is made up. The model and the policies were learned "
-    "from the first half of the log, and the values are averages over the customers of the second half."
+    "Never logged: the share of a policy's choices that fall on items without a row in the first half of the log, "
+    "which the model learned from; their values come from their categories. The true values are known because the shop "
+    "is made up. The model and the policies were learned from the first half of the log, and the values are averages "
+    "over the customers of the second half."
 )
 
 
@@ -124,6 +135,7 @@ def print_result(result: DemoResult, folder: Path) -> None:
     # Below this the table would drop digits; a narrow terminal wraps whole lines instead.
     console.width = max(console.width, MIN_WIDTH)
     console.print(_opening(result, folder), soft_wrap=True)
+    console.print(Text("Margin in euros per round\n", style="bold"))
     console.print(_table(result))
     console.print(f"\n{CAPTION}\n", style="dim")
     console.print(Text(_sentence(result), style="bold"))
@@ -134,14 +146,15 @@ def print_result(result: DemoResult, folder: Path) -> None:
     script = f"{shlex.quote(_this_python())} {shlex.quote(str(folder / 'decide.py'))}"
     for text, *lines in (
         (
-            f"Put the names of your files and columns into {folder / 'shop.toml'}, then run the commands below. They "
-            "standardise the context columns, so on these files their figures differ slightly from those above.",
+            f"Put the names of your files and columns into {folder / 'shop.toml'}, then run the commands below. (On "
+            "the demo's own files, they give slightly different figures from those above, because they standardise the "
+            "context columns.)",
             fit,
             report,
         ),
-        ("Or in Python: edit the names at the top of this script, then run it", script),
+        ("Or in Python: edit the names at the top of this script, then run it:", script),
     ):
-        console.print(Text(visible(text)), soft_wrap=True)
+        console.print(Text(visible(text)))
         console.print(Text(visible("\n".join(f"  {line}" for line in lines)), style="bold"), soft_wrap=True)
 
 
@@ -186,7 +199,8 @@ def _opening(result: DemoResult, folder: Path) -> Text:
     learned = result.learned
     return Text(
         f"A made-up shop: {result.n_rounds:,} rounds, {result.n_items:,} items in {result.n_categories:,} categories.\n"
-        f"{result.n_never_shown:,} items ({share(result.n_never_shown / result.n_items)}) were never shown.\n"
+        f"{result.n_never_shown:,} items ({share(result.n_never_shown / result.n_items)}) do not occur in the "
+        "first half of the log.\n"
         f"The log was saved to {visible(folder)}, and a model was fitted to its first half.\n"
         f"Standard deviations learned from the log, in euros:\nnoise {learned['noise std']:.2g}, "
         f"categories {learned['category std']:.2g}, items within a category {learned['actions std']:.2g}.\n"
@@ -195,14 +209,14 @@ def _opening(result: DemoResult, folder: Path) -> Text:
 
 def _table(result: DemoResult) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("margin, euros\nper round", no_wrap=True)
+    table.add_column("\npolicy", no_wrap=True)
     for name in (
         "\nvalue",
         "\n95 % interval",
         "gain over\ncurrent",
         "P(beats\ncurrent)",
         "true\nvalue",
-        "never\nshown",
+        "never\nlogged",
     ):
         table.add_column(name, justify="right", no_wrap=True)
     for row in result.rows:
@@ -225,7 +239,8 @@ def _table(result: DemoResult) -> Table:
 def _sentence(result: DemoResult) -> str:
     decision = result.decision
     if not result.ships:
-        return f"{decision.sentence}\n{decision.reason}"
+        reason = decision.reason if decision.next_step in decision.reason else f"{decision.reason} {decision.next_step}"
+        return f"{decision.sentence}\n{reason.strip()}"
     gain = decision.gains[decision.policy]
     low, high = gain.interval()
     return (

@@ -1,4 +1,4 @@
-"""`manyarms doctor`: a check-up of logs and catalog before any fit."""
+"""`manyarms doctor`: a check-up of logs and catalog before fitting."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def doctor_command(
     category: Annotated[str | None, typer.Option("--category", help="Column of categories in the catalog.")] = None,
     as_json: f.Json = False,
 ) -> None:
-    """Check logs and a catalog before any fit, and print the commands to run.
+    """Check logs and a catalog before fitting, and print the commands to run.
 
     Guesses the role of each column, and looks for ids that do not match,
-    missing and constant columns, rewards among the contexts, impossible
-    propensities, ratings that users chose to give, repeated rows and gaps in
-    time. Each finding comes with its remedy. The exit code is 0 if there is
-    nothing to mend, 3 with warnings, and 4 with problems.
+    missing values, constant columns, contexts that leak the reward, impossible
+    propensities, self-selected ratings, repeated rows and gaps in time. Each
+    finding comes with its remedy. The exit code is 0 if there is nothing to
+    fix, 3 with warnings, and 4 with problems.
     """
     with terminal.one_line_errors():
         from manyarms.cli.print_results import print_check_up, print_json

@@ -71,14 +71,17 @@ COMPLETERS = {"policies": policy_names, "candidate": _one_of(POLICIES), "estimat
 
 SpecFile = Annotated[
     Path | None,
-    typer.Option("--spec", help="TOML file with the tables logs, catalog, prior and likelihood. Flags override it."),
+    typer.Option(
+        "--spec",
+        help="TOML file with the sections logs, catalog, prior and likelihood. Command-line options override it.",
+    ),
 ]
 Engine = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="Where to run: local, dask or spark (the last two are extras). For a running cluster, pass "
-        "dask:tcp://HOST:8786 or spark:MASTER.",
+        help="Where to run: local, dask or spark. The last two need extra packages: install manyarms with the extra "
+        "dask or spark. For a running cluster, pass dask:tcp://HOST:8786 or spark:MASTER.",
         autocompletion=_one_of(("local", "dask", "spark")),
     ),
 ]
@@ -94,7 +97,7 @@ NewModel = Annotated[Path, typer.Option("--out", help="Model file to write; an e
 def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of some classes of options; it receives those that were given, as `**options`.
 
-    The value of an option comes from its flag or else from the file that `--spec` names. Errors that a user can mend
+    The value of an option comes from its flag or else from the file that `--spec` names. Errors that a user can fix
     end in one line. `without` names options of these classes that the command does not have.
     """
     known = {name: part for name, part in options_of(*kinds).items() if name not in without}
@@ -150,7 +153,8 @@ def _help(option: Option) -> str:
     if option.default in (None, (), NEEDED) or isinstance(option.default, bool):
         return option.help
     default = ",".join(option.default) if isinstance(option.default, tuple) else str(option.default).removesuffix(".0")
-    return f"{option.help.removesuffix('.')} (default {default})."
+    text = option.help.removesuffix(".")
+    return f"{text}. Default: {default}." if ". " in text else f"{text} (default {default})."
 
 
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

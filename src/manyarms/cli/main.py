@@ -56,7 +56,7 @@ EXAMPLES = {
 app = typer.Typer(
     name="manyarms",
     help="Bayesian off-policy evaluation and learning when there are many actions.",
-    epilog="Example: manyarms demo --output my-shop --seed 1\n\n"
+    epilog="Example: manyarms demo --out my-shop --seed 1\n\n"
     "Example: manyarms doctor logs.csv items.csv\n\n"
     "Example: manyarms decide --logs logs/ --context age,city --action item --reward click --catalog items.csv\n\n"
     "Example: manyarms fit --logs logs/ --context age,city --action item --reward click --out model.arrow\n\n"

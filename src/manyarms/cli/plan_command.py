@@ -26,16 +26,18 @@ LEAST_SHOWN = 0.0005
 """Items with a smaller share are not printed: it would read 0.0 %."""
 
 
-@f.with_options(o.PlanOptions, o.LogColumns, without=("context",))
+@f.with_options(o.PlanOptions, o.LogColumns, without=("context", "segment"))
 def plan_command(
     model: f.Model,
     sure: Annotated[
         float,
-        typer.Option("--sure", min=0.5, max=1.0, help="Probability of a gain, or of a loss, that a decision needs."),
+        typer.Option(
+            "--sure", min=0.5, max=1.0, help="A decision needs at least this probability of a gain, or of a loss."
+        ),
     ] = 0.975,
     policy: Annotated[
         Path | None,
-        typer.Option("--policy", help="File for the policy of the best traffic, for the logging system."),
+        typer.Option("--policy", help="File for the exploration policy, to deploy in the logging system."),
     ] = None,
     chart: Annotated[
         Path | None,
@@ -45,13 +47,13 @@ def plan_command(
     as_json: f.Json = False,
     **options: Any,
 ) -> None:
-    """Plan the rounds that settle whether a policy beats the current one.
+    """Plan how many more rounds to log, and how, to settle if a policy is better.
 
     Prints how many more rounds are needed if they are logged as now, if a share
-    of the traffic goes to the candidate, or if that share goes to the best
-    traffic: a policy that shows the items whose rewards tell the two policies
-    apart. --policy saves that policy. Future contexts, and what the current
-    policy shows, are taken to be like those of the logs.
+    of the traffic goes to the candidate, or if that share goes to an exploration
+    policy that shows the items whose rewards tell most about the gain. --policy
+    saves the exploration policy. Future contexts, and what the current policy
+    shows in them, are assumed to be like those in the logs.
     """
     outputs = {name: path for name, path in (("policy", policy), ("chart", chart)) if path is not None}
     for name, path in outputs.items():
@@ -91,7 +93,7 @@ def _print(result: Plan, outputs: dict[str, Path]) -> None:
 
     terminal.say(result)
     if result.rounds > 0:
-        terminal.say("\nThe best traffic shows most often:")
+        terminal.say("\nThe exploration policy shows most often:")
         for item in (item for item in result.items[:SHOWN] if item["share"] >= LEAST_SHOWN):
             terminal.say(f"  {100 * item['share']:5.1f} %  {item_label(item)}")
         terminal.say(f"\n{result.sentence}")

@@ -28,15 +28,15 @@ DROPPED = {
 """Reasons why rows are left out, by their names in `DroppedRows`."""
 
 CAPTION = (
-    "Gain: the model's estimate, corrected with the rewards of these rounds, so it is not exactly the difference of "
-    "two values. Never logged: the share of a policy's choices that fall on actions without a row in the model's logs. "
-    "Prior share: the share of the prior's variance that the logs did not remove. At 100 %, the value rests on the "
-    "prior alone."
+    "Gain: the model's estimate, corrected with the rewards logged in these rounds, so it need not equal the "
+    "difference between two values. Never logged: the share of a policy's choices that fall on actions without a row "
+    "in the logs that the model was fitted on. Prior share: how much of the prior variance of the policy's value is "
+    "left after the logs. At 100 %, the value rests on the prior alone."
 )
 
 
 def print_evaluation(figures: Mapping[str, Any], evaluation: Evaluation) -> None:
-    """Print the results of an evaluation: the table by the model, how to read it, and the table by the estimators."""
+    """Print the results of an evaluation: the model's table, how to read it, and the estimators' table."""
     console = Console(highlight=False)
     source = f" drawn from {figures['rounds_in_logs']:,}" if figures["sampled"] else ""
     _print_line(console, f"{figures['rounds']:,} rounds{source}; mean reward {number(figures['mean_reward'])}.")
@@ -75,7 +75,7 @@ def print_check_up(result: CheckUp) -> None:
         _print_line(console, f"{finding.level}: {finding.problem}")
         _print_line(console, f"    {finding.remedy}")
     if not result.findings:
-        _print_line(console, "Nothing to mend.")
+        _print_line(console, "Nothing to fix.")
     if result.commands:
         console.print()
         _print_line(console, "Run next:")
@@ -89,11 +89,12 @@ def print_fit(figures: Mapping[str, Any]) -> None:
     console = Console(highlight=False)
     _print_line(
         console,
-        f"{figures['rounds']:,} rounds; {figures['actions']:,} actions, {figures['actions_seen']:,} of them seen; "
+        f"{figures['rounds']:,} rounds; {figures['actions']:,} actions, {figures['actions_seen']:,} of them logged; "
         f"{len(figures['features'])} features; {figures['likelihood']} rewards.",
     )
     _print_dropped(console, figures)
-    _print_line(console, f"Prior: {'; '.join(figures['prior'])}. Log evidence {figures['log_evidence']:.6g}.")
+    effects = ", ".join(_effects(text) for text in figures["prior"])
+    _print_line(console, f"Prior: {effects}. Log evidence {figures['log_evidence']:.6g}.")
     for note in figures["notes"]:
         if note.startswith("auto: "):
             _print_line(console, f"Chosen: {note.removeprefix('auto: ')}.")
@@ -103,6 +104,16 @@ def print_fit(figures: Mapping[str, Any]) -> None:
     _print_line(console, f"Model: {figures['model']}", style="bold")
 
 
+def _effects(text: str) -> str:
+    """A group of effects in plain words: "6 category effects" for "category: 6"."""
+    name, _, number_of = text.rpartition(": ")
+    if not number_of.isdigit():
+        return text
+    if name == "shared":
+        return f"{_count(int(number_of), 'effect')} shared by all actions"
+    return _count(int(number_of), f"{name} effect")
+
+
 def print_update(figures: Mapping[str, Any]) -> None:
     """Print the results of an update: what was added, and the path of the model."""
     console = Console(highlight=False)
@@ -110,7 +121,7 @@ def print_update(figures: Mapping[str, Any]) -> None:
         console,
         f"{_count(figures['new_rounds'], 'new round')}, {_count(figures['new_actions'], 'new action')}; now "
         f"{_count(figures['rounds'], 'round')}, {_count(figures['actions'], 'action')}, "
-        f"{figures['actions_seen']:,} of them seen.",
+        f"{figures['actions_seen']:,} of them logged.",
     )
     _print_dropped(console, figures)
     _print_line(console, f"Model: {figures['model']}", style="bold")
@@ -138,7 +149,7 @@ def _print_table(console: Console, table: Table) -> None:
 
 def _model_table(evaluation: Evaluation) -> Table:
     gains = ("gain over\ncurrent", "P(beats\ncurrent)")
-    table = _table(["\nby the model"], ["\nvalue", "\n95 % interval", *gains, "never\nlogged", "prior\nshare"])
+    table = _table(["\npolicy"], ["\nvalue", "\n95 % interval", *gains, "never\nlogged", "prior\nshare"])
     # Two spaces between columns: most tables then fit into 80 characters.
     table.padding = (0, 1, 0, 0)
     for row in evaluation.rows:
@@ -158,7 +169,7 @@ def _model_table(evaluation: Evaluation) -> Table:
 
 
 def _estimator_table(evaluation: Evaluation) -> Table:
-    table = _table(["by estimators", "estimator"], ["value", "95 % interval"])
+    table = _table(["policy", "estimator"], ["value", "95 % interval"])
     for row in evaluation.rows:
         for name, estimate in row.estimates.items():
             table.add_row(_name(row.name), _name(name), number(estimate.value), _interval(estimate))
@@ -166,7 +177,7 @@ def _estimator_table(evaluation: Evaluation) -> Table:
 
 
 def _segment_table(segments: Segments) -> Table:
-    table = _table(["by segment", "policy"], ["rounds", "gain", "95 % interval", "P(beats\ncurrent)", "outcome"])
+    table = _table(["segment", "policy"], ["rounds", "gain", "95 % interval", "P(beats\ncurrent)", "outcome"])
     for row in segments.rows[:SHOWN]:
         ends = " to ".join(signed_number(end) for end in row.gain.interval())
         table.add_row(

@@ -34,13 +34,15 @@ def reproduce_command(
     paper: Annotated[
         bool,
         typer.Option(
-            "--paper", help="Run at full size: at least 50 instances, and about three hours for --all on 2 cores."
+            "--paper",
+            help="Run at full size: at least 50 random instances of each problem, and about three hours for --all on "
+            "2 cores.",
         ),
     ] = False,
-    instances: Annotated[int | None, typer.Option(min=2, help="Number of instances per problem.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for result rows and figures.")] = Path("reproduction"),
+    instances: Annotated[int | None, typer.Option(min=2, help="Number of random instances of each problem.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for saved results and figures.")] = Path("reproduction"),
     page: Annotated[
-        Path | None, typer.Option(help="Where to write the page of results (default: in the --out folder).")
+        Path | None, typer.Option(help="Where to write the results page (default: in the --out folder).")
     ] = None,
     data: Annotated[
         Path | None,
@@ -57,21 +59,24 @@ def reproduce_command(
     ] = None,
     redo: Annotated[
         list[str] | None,
-        typer.Option(help="Discard the rows of this method or problem and compute them again. May be repeated."),
+        typer.Option(
+            help="Discard the saved results of this method or problem and compute them again. May be repeated."
+        ),
     ] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="With --all: when done, delete rows that no figure needs at this size.")
+        bool,
+        typer.Option("--prune", help="With --all: when done, delete saved results that no figure needs at this size."),
     ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Number of processes (default: one per core).")] = None,
     rows_only: Annotated[
-        bool, typer.Option("--rows-only", help="Compute nothing: draw figures and write the page from existing rows.")
+        bool, typer.Option("--rows-only", help="Compute nothing: draw figures and write the page from saved results.")
     ] = False,
 ) -> None:
-    """Run the experiments of the paper, and judge each of its claims.
+    """Run the experiments of the paper behind this library, and check its claims.
 
-    Every finished cell is saved at once. After a stop or a crash, the same
-    command continues where it stopped. A run with --paper reuses the results
-    of --quick.
+    The paper is Aouali et al., AISTATS 2025. Each result is saved as soon as it
+    is finished. After a stop or a crash, the same command continues where it
+    stopped. A run with --paper reuses the results of --quick.
     """
     with one_line_errors():
         from manyarms.cli.run_figures import choose_figures, choose_size, print_list, run_all  # noqa: PLC0415

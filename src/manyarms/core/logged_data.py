@@ -255,7 +255,7 @@ class LoggedData:
         return other
 
     def with_eligible(self, eligible: Any) -> LoggedData:
-        """A log of these rounds with the candidates of each: policies choose among them wherever this log evaluates.
+        """A log of these rounds with the candidates of each: policies evaluated on it choose among them.
 
         Args:
             eligible: The actions that may be chosen in each round, in any form that `policy.actions` takes; the logged

@@ -106,6 +106,6 @@ def coverage(result: Backtest) -> alt.LayerChart:
     goal = chart_of([{"share": result.level, "meaning": "wished"}]).mark_rule(style="reference")
     line = goal.encode(y="share:Q", tooltip=tooltips({"meaning:N": " ", "share:Q": "share"}, ".0%"))
     last = {row["series"]: row["share"] for row in rows}
-    words = "; ".join(f"{name} {share:.1%}" for name, share in last.items())
+    words = "; ".join(f"{name} {100 * share:.1f} %" for name, share in last.items())
     points = base.mark_line(point=True, strokeWidth=2)
     return layered([line, points], 200, f"Share of forecasts inside their intervals, so far: {words}.")

@@ -40,7 +40,7 @@ from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.hidden_cause import HiddenCause, hidden_cause
 from manyarms.jobs import Evaluation, evaluate
 from manyarms.jobs.backtest_result import Backtest
-from manyarms.jobs.evaluate import CURRENT
+from manyarms.jobs.evaluate import warning_text
 from manyarms.jobs.open_policies import PolicySource, open_in_memory
 from manyarms.jobs.segments import segment_labels
 from manyarms.likelihoods import Likelihood
@@ -57,9 +57,9 @@ MANY_POLICIES = 20
 """With more policies than this, not every pair is compared."""
 BLIND_SPOTS = (
     "Self-selection: if users chose what was logged, as with ratings that they chose to give, then rounds that were "
-    "not logged may have other rewards. Only traffic that was assigned at random can show it.",
-    "Hidden causes: if something that is not among the contexts moved both the logged choice and the reward, the model "
-    "and the importance weights are both wrong, and no check here notices.",
+    "not logged may have different rewards. Only randomly assigned traffic can reveal this.",
+    "Hidden causes: if something outside the context columns influenced both the logged choice and the reward, the "
+    "model and the importance weights are both wrong, and no check here notices.",
     "Change: the coming weeks are assumed to be like these rounds.",
 )
 """What no log can show, whatever the checks say."""
@@ -74,10 +74,10 @@ class Decision(Recommendation):
             estimators alone gave values; "nothing" when there is no candidate.
         policy: The policy that the verdict is about; empty when it is about none.
         sentence: The verdict in one sentence.
-        reason: The evidence for the verdict and the next step.
+        reason: The evidence for the verdict.
         next_step: What to do next, in one sentence.
         cautions: What speaks against the verdict, without full stops.
-        evaluation: The values of all policies, by the model and by every estimator.
+        evaluation: The values of all policies, according to the model and to every estimator.
         diagnostics: Figures that show how far the estimates can be trusted, as traffic lights.
         support: Logged rounds and choices by category; None without categories.
         shrinkage: Own means and expected rewards of single actions; None unless the model is a `RewardPosterior`.
@@ -158,12 +158,9 @@ class Decision(Recommendation):
     @property
     def warnings(self) -> tuple[str, ...]:
         """The warnings of all estimates, each once: first those that all policies share."""
-        rows, policies = self.evaluation.rows, dict[str, list[str]]()
-        for row in rows:
-            for text in row.all_warnings:
-                policies.setdefault(text, []).append(CURRENT if row is self.evaluation.baseline else row.name)
-        shared = [text for text, names in policies.items() if len(names) == len(rows)]
-        own = [f"{', '.join(names)}: {text}" for text, names in policies.items() if len(names) < len(rows)]
+        policies, n = self.evaluation.policies_by_warning, len(self.evaluation.rows)
+        shared = [warning_text("", *warning) for warning, names in policies.items() if len(names) == n]
+        own = [warning_text(", ".join(names), *warning) for warning, names in policies.items() if len(names) < n]
         return (*shared, *own)
 
     def as_json(self) -> dict[str, Any]:
@@ -183,7 +180,8 @@ class Decision(Recommendation):
         return f"{html_table(self.evaluation.records(), caption=self.sentence)}<p>{escape(self.reason)}</p>"
 
     def __str__(self) -> str:
-        return f"{self.sentence} {self.reason}"
+        advised = self.verdict != "undecided" or self.next_step in self.reason
+        return f"{self.sentence} {self.reason}" if advised else f"{self.sentence} {self.reason} {self.next_step}"
 
 
 def decide(
@@ -214,10 +212,10 @@ def decide(
     `Decision.omitted`.
 
     Args:
-        policies: The candidates by name, as in `evaluate`. Without a posterior and estimators, one half of the logs
-            learns a model, and the other half evaluates with it (`decision.propose`): the earlier and the later half if
-            the logs have times, else random halves of the groups, else of the rounds. Policies that are named, such as
-            "greedy", are then learned by each half as well, and None stands for greedy, pessimistic and softmax. The
+        policies: The candidates by name, as in `evaluate`. Without a posterior and estimators, a model is learned from
+            one half of the logs and used on the other half (`decision.propose`): the earlier and the later half if the
+            logs have times, else random halves of the groups, else of the rounds. Policies that are named, such as
+            "greedy", are then learned from one half as well, and None stands for greedy, pessimistic and softmax. The
             policies are in `Decision.candidates`, and `made_with` says how the rounds were split.
         logs: Rounds to evaluate on, ideally held out from the fit of the posterior and of the policies.
         posterior: The model, any `Posterior`; None to use estimators alone.
@@ -227,13 +225,13 @@ def decide(
         true_rewards: (n,) the true mean reward of each logged round, in a simulation.
         likelihood: The likelihood of the rewards, for the model that is learned where `policies` is None.
         sure: The probability of beating the current policy that a policy needs to be shipped.
-        guardrails: Other goals that a policy may not harm, each with its reward in every round of `logs`; see
+        guardrails: Other goals that a policy must not harm, each with its reward in every round of `logs`; see
             `Guardrail`. A policy that may break one is not shipped, and the sentence names the goal that blocks it.
         backtest: The result of `ma.backtest`, to show on the page whether the last forecasts were right.
-        swap: Where `policies` is None and the halves are random, True also lets the second half learn and the first
-            evaluate. The gains are then those of both halves' policies, over all rounds, and `Decision.candidates` has
-            policies that were made in the same way from all rounds. All other figures are of the first half's policies
-            on the second half.
+        swap: Where `policies` is None and the halves are random, True also learns from the second half and evaluates on
+            the first. Each gain is then the average over two policies, one learned from each half, and
+            `Decision.candidates` has policies that were learned in the same way from all rounds. All other figures are
+            for the policies learned from the first half, evaluated on the second.
         averaged: Where the model is learned here, True averages it over the priors that the logs allow, as
             `LearnedPrior.averaged` does, so that its intervals include the uncertainty of the learned prior.
         segments: As in `evaluate`: labels of the rounds, such as countries, to show gains by, or the name of a context
@@ -346,7 +344,7 @@ def _planned(
     step = plan.sentence
     if not plan.rounds:
         step = (
-            "For the model alone the question is settled, but the rewards do not confirm it yet. "
+            "The model on its own is already sure, but the logged rewards do not confirm it yet. "
             f"Test {advice.policy} on a share of the traffic{size_of_a_test(gain, logs, sure, unit)}."
         )
     return replace(advice, next_step=step), plan

@@ -118,11 +118,11 @@ def decide_from_logs(
     on_rows: OnRows | None = None,
     **options: Unpack[DecideOptions],
 ) -> Decision:
-    """From log files and a catalog to a decision: one half of the rounds learns and proposes, the other half evaluates.
+    """From log files and a catalog to a decision: policies learned from one half of the rounds, evaluated on the other.
 
-    The rounds are read into memory. With `time`, the earlier half learns and the later half evaluates; without it, the
-    halves are drawn at random and then swapped. Rounds of one `group` stay together. The policies are in
-    `Decision.candidates`. `guardrail` and `guardrail_sure` are as in `decide_files`, `sure`, `unit`, `swap`,
+    The rounds are read into memory. With `time`, policies are learned from the earlier half and evaluated on the later
+    one; without it, the halves are drawn at random and then swapped. Rounds of one `group` stay together. The policies
+    are in `Decision.candidates`. `guardrail` and `guardrail_sure` are as in `decide_files`, `sure`, `unit`, `swap`,
     `averaged`, `notes` and `progress` as in `decide`, and all other arguments as in `fit_files`.
     """
     given = with_defaults("decide_from_logs", options, DecideOptions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -68,7 +69,11 @@ def check_log(result: PolicyResult | None) -> list[Check]:
     guessed = figures.get("estimated_propensities", 0.0) > 0
     return [
         Check(held_out, "failed" if seen else "passed", finding),
-        Check(matches, "failed" if size < FEW_MATCHES else "passed", f"{size:,.0f} effective rounds."),
+        Check(
+            matches,
+            "failed" if size < FEW_MATCHES else "passed",
+            f"They are worth {size:,.0f} rounds; at least {FEW_MATCHES:.0f} are needed.",
+        ),
         Check(weights, "not possible", "Propensities were estimated from the same log.")
         if guessed
         else Check(weights, "failed" if off else "passed", f"The mean importance weight is {mean:.3g}."),
@@ -77,8 +82,8 @@ def check_log(result: PolicyResult | None) -> list[Check]:
 
 _LOG_QUESTIONS = (
     "Are the rounds new to the model and to the policy?",
-    "Does the log have rounds like the policy's choices?",
-    "Do importance weights add up?",
+    "Does the log contain enough rounds that match the policy's choices?",
+    "Do the importance weights average about 1, as they should?",
 )
 
 
@@ -93,9 +98,7 @@ def model_checks(
         checks.append(Check(question, "not possible", "No other estimator had enough effective rounds."))
     else:
         against = contradicting(result, evaluation)
-        finding = (
-            f"{' and '.join(against)} contradict it." if against else f"None of {', '.join(names)} contradicts it."
-        )
+        finding = f"{_contradiction(against)} the model." if against else f"{_agreement(names)} the model."
         checks.append(Check(question, "failed" if against else "passed", finding))
     question = "Do rewards vary as the model expects?"
     if prior is None or (prior.unchecked and prior.mean is None):
@@ -107,9 +110,23 @@ def model_checks(
     if categories is None:
         checks.append(Check(question, "not possible", "This needs categories and new rounds."))
     else:
-        flagged = f"{len(categories.flagged):,} of {len(categories):,} categories contradict the model."
+        verb = "contradicts" if len(categories.flagged) == 1 else "contradict"
+        flagged = f"{len(categories.flagged):,} of {len(categories):,} categories {verb} the model."
         checks.append(Check(question, "failed" if categories.flagged else "passed", flagged))
     return checks
+
+
+def _contradiction(names: Sequence[str]) -> str:
+    return f"{' and '.join(names)} {'contradicts' if len(names) == 1 else 'contradict'}"
+
+
+def _agreement(names: Sequence[str]) -> str:
+    """The estimators that do not contradict, for the beginning of a sentence."""
+    if len(names) == 1:
+        return f"{names[0]} does not contradict"
+    if len(names) == 2:
+        return f"Neither {names[0]} nor {names[1]} contradicts"
+    return f"None of {', '.join(names)} contradicts"
 
 
 def contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:

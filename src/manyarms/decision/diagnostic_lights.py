@@ -32,16 +32,17 @@ class Diagnostic:
 
 
 _MEANINGS = {
-    "unsupported_mass": "share of the policy's choices on actions that were never logged; a model relies on its prior "
-    "there, and importance weights say nothing",
-    "prior_share": "share of the prior variance that remains after the logs; at 100 % the logs have added nothing",
+    "unsupported_mass": "share of the policy's choices on actions without a round in the log used: for the model, the "
+    "rounds it was fitted on; for the other estimators, the rounds evaluated here. A model relies on its prior there, "
+    "and importance weights say nothing",
+    "prior_share": "how much of the prior variance of the value is left after the logs; at 100 %, the logs have added "
+    "nothing",
     "effective_sample_size": "number of equally weighted rounds that would say as much as the weighted ones",
     "max_weight_share": "share of the total importance weight on a single round",
     "mean_weight": "mean importance weight; should be close to 1",
     "rounded_propensities": "whether propensities look rounded; if so, small ones are inaccurate",
-    "evaluated_on_training_rounds": "yes: the policy, or the reward model of this estimator, learned from these "
-    "rounds, so the estimate is too high; no: this check alone found neither, so read the warnings too (snIPS has no "
-    "reward model)",
+    "evaluated_on_training_rounds": "whether the policy, or this estimator's reward model, is known to have been "
+    'trained on these rounds, which makes the estimate too high. "No" is not a guarantee: see the warnings',
 }
 
 

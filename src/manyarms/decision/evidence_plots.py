@@ -7,6 +7,7 @@ from typing import Any
 import altair as alt
 
 from manyarms._base.checks import as_instance
+from manyarms.core.result_tables import share as as_share
 from manyarms.decision.chart_parts import chart_of, distinct_labels, layered, reference_line, short_label, tooltips
 from manyarms.decision.decision_evidence import Calibration, Shrinkage, Support, TrafficChanges
 from manyarms.errors import InputError
@@ -37,7 +38,7 @@ def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
             zip(parts, (row.logged, row.chosen[policy], row.unsupported[policy]), strict=True)
         )
     ]  # fmt: skip
-    tips = {"category:N": "category", "part:N": "bar", "share:Q": "share", "actions:N": "actions ever logged"}
+    tips = {"category:N": "category", "part:N": "where", "share:Q": "share", "actions:N": "actions logged"}
     drawn = chart_of(rows).encode(
         y=alt.Y("category:N", sort=list(shown.values()), title=None),
         yOffset=alt.YOffset("side:O", scale=alt.Scale(paddingInner=0.1)),
@@ -46,7 +47,7 @@ def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
         tooltip=tooltips(tips, ".1%"),
     )
     words = "; ".join(
-        f"{shown[row.category]}: {row.logged:.1%} of the log, {row.chosen[policy]:.1%} of the choices"
+        f"{shown[row.category]}: {as_share(row.logged)} of the log, {as_share(row.chosen[policy])} of the choices"
         for row in evidence.rows
     )
     return layered([drawn.mark_bar()], max(60, 26 * len(evidence.rows)), f"Share of rounds by category: {words}.")
@@ -85,8 +86,10 @@ def traffic_changes(evidence: TrafficChanges) -> alt.LayerChart:
         ],
     )
     zero = reference_line(0.0, "no change")
-    words = "; ".join(f"{row['action']} {row['change']:+.1%}" for row in rows)
-    return layered([base.mark_bar(), zero], max(60, 22 * len(rows)), f"Change in share of choices: {words}.")
+    words = "; ".join(f"{row['action']} {100 * row['change']:+.1f} points" for row in rows)
+    return layered(
+        [base.mark_bar(), zero], max(60, 22 * len(rows)), f"Change in share of choices, in percentage points: {words}."
+    )
 
 
 def shrinkage(evidence: Shrinkage) -> alt.LayerChart:
@@ -100,8 +103,10 @@ def shrinkage(evidence: Shrinkage) -> alt.LayerChart:
         {**vars(row), "action": short_label(row.label), "category": short_label(row.category)} for row in evidence.rows
     ]
     fields = {
-        "own": "mean logged reward", "posterior": "expected by the model", "category_only": "expected from its category"
-    }  # fmt: skip
+        "own": "mean logged reward",
+        "posterior": "expected reward (model)",
+        "category_only": "expected from its category",
+    }
     tips = tooltips({"action:N": "action", "category:N": "category", "n_rounds:Q": "logged rounds"}, ",.6~g")
     tips += tooltips({f"{field}:Q": title for field, title in fields.items()}, ".4g")
     x = alt.X("n_rounds:Q", title="logged rounds of the action", scale=alt.Scale(type="log"))
@@ -140,7 +145,8 @@ def calibration(evidence: Calibration) -> alt.LayerChart:
     ends = [{"at": row["expected"]} for row in (rows[0], rows[-1])]
     diagonal = chart_of(ends).mark_line(strokeDash=[4, 3], strokeWidth=1)
     scale = alt.Scale(zero=False)
-    observed = "true mean reward" if evidence.against_truth else "observed mean reward"
+    word = "true" if evidence.against_truth else "observed"
+    observed = f"{word} mean reward"
     base = chart_of(rows).encode(
         x=alt.X("expected:Q", title="expected reward", scale=scale),
         tooltip=[
@@ -153,5 +159,5 @@ def calibration(evidence: Calibration) -> alt.LayerChart:
         base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", title=observed, scale=scale), y2="high:Q"),
         base.mark_point().encode(y=alt.Y("observed:Q", scale=scale)),
     ]
-    words = "; ".join(f"expected {row['expected']:.3g}, observed {row['observed']:.3g}" for row in rows)
-    return layered(layers, 300, f"Expected and observed rewards in {len(rows)} groups of rounds: {words}.")
+    words = "; ".join(f"expected {row['expected']:.3g}, {word} {row['observed']:.3g}" for row in rows)
+    return layered(layers, 300, f"Expected and {word} rewards in {len(rows)} groups of rounds: {words}.")

@@ -1,4 +1,4 @@
-"""Guardrails: other goals that a policy may not harm by more than a stated amount, with a stated probability.
+"""Guardrails: other goals that a policy must not harm by more than a stated amount, with a stated probability.
 
 A guardrail has its own reward in every logged round, such as returns. Its change is estimated as the gain is: by a
 model of that reward, corrected with the rewards of these rounds (`Checked`). Known costs per action need no model.
@@ -34,7 +34,7 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, eq=False)
 class Guardrail:
-    """A goal that a policy may not harm: "returns at most 1 % worse, with 95 % probability".
+    """A goal that a policy must not harm: "returns at most 1 % worse, with 95 % probability".
 
     Attributes:
         name: The name of the goal, in sentences and tables.
@@ -131,13 +131,13 @@ class GuardrailResult:
 
 @dataclass(frozen=True)
 class HeldOutPart:
-    """Rounds that evaluate, and those that may teach a model of a guardrail.
+    """Rounds to evaluate on, and those that a guardrail's model may be learned from.
 
     Attributes:
-        policies: The policies to evaluate here.
-        logs: The rounds that evaluate.
+        policies: The policies to evaluate on them.
+        logs: The rounds to evaluate on.
         rows: Their places among the rounds that the guardrails were given for.
-        training: Rounds that may teach, without any of `logs`; None if there are none.
+        training: Rounds to learn from, without any of `logs`; None if there are none.
         training_rows: The places of those.
     """
 
@@ -151,7 +151,7 @@ class HeldOutPart:
 def held_out_parts(
     policies: Mapping[str, Policy], logs: LoggedData, whole: LoggedData, swapped: SwappedHalf | None
 ) -> list[HeldOutPart]:
-    """The rounds that evaluate guardrails: all of them, or those of a log that the policies were not learned from."""
+    """The rounds to evaluate guardrails on: all of them, or those of a log that the policies were not learned from."""
     if logs is whole:
         return [HeldOutPart(policies, logs, np.arange(len(logs)))]
     order = np.argsort(whole.rows, kind="stable")
@@ -171,7 +171,7 @@ def check_guardrails(
 
     Args:
         guardrails: The guardrails.
-        parts: The rounds that evaluate; two parts if halves of a log were swapped.
+        parts: The rounds to evaluate on; two parts if halves of a log were swapped.
         n_rounds: The number of rounds that the guardrails were given for.
         posterior: The model of the main reward; that of a guardrail has the same structure, where it can.
     """

@@ -85,10 +85,10 @@ class Plan(Tabular):
             question is settled, inf if no number of such rounds would settle it.
         gain: The expected gain today.
         probability: The probability today that the policy is better.
-        traffic: Ways of logging: as now, a share to the candidate, and the best traffic.
-        policy: The policy of the best traffic, for the explored share of it.
-        items: The actions that the best traffic shows most: number, id and name if there are any, and share.
-        share: The explored share of the traffic.
+        traffic: Ways of logging: as now, a share to the candidate, and a share to the exploration policy.
+        policy: The exploration policy, for its share of the traffic.
+        items: The actions that the exploration policy shows most: number, id and name if there are any, and share.
+        share: The share of the traffic for the exploration policy.
         sure: The probability that a decision needs.
         chance: The wished probability of a decision.
     """
@@ -141,7 +141,7 @@ class Plan(Tabular):
         """The plan in one or two sentences: what to do next."""
         now, _, best = self.traffic
         if self.rounds == 0:
-            return "The question is settled for the model: no more rounds are needed."
+            return "The model considers the question settled: no more rounds are needed."
         aim = f"decide with a probability of {_percent(self.chance)}"
         if not any(np.isfinite(way.rounds) for way in self.traffic):
             return f"No number of rounds would settle this. {now.reason}"
@@ -189,9 +189,9 @@ def plan(
     but for the rounding of random rounds to their mean; for clicks and other rewards, future rounds count with the
     curvature that today's posterior expects of them.
 
-    The best traffic moves a share of the rounds to the pairs of context and action whose reward says most about the
-    gain: those with the largest covariance between the reward of the pair and the gain. The candidate and the baseline
-    take part in it where they help.
+    The exploration policy gets a share of the rounds. It prefers the pairs of context and action whose reward says most
+    about the gain: those with the largest covariance between the reward of the pair and the gain. The candidate and the
+    baseline take part in it where they help.
 
     Args:
         posterior: Today's model.
@@ -201,7 +201,7 @@ def plan(
         logging: The policy that logs the coming rounds; by default the baseline.
         sure: The probability of a gain, or of a loss, that a decision needs.
         chance: The wished probability of a decision.
-        share: The share of the traffic that may be moved, to the candidate or to the best traffic.
+        share: The share of the traffic that may go to the candidate or to the exploration policy.
         max_cost: The expected reward that may be given up per round; None for no limit.
         eligible: The actions that may be chosen in each row; None for all.
         weights: (n,) how often each context counts; None for once.
@@ -254,7 +254,10 @@ def _compare_traffic(
     best, best_future = most_informative_traffic(now, others, share, chance, information)
     ways = [_way("as now", now, 0.0, chance)]
     own = share
-    for item, name, known in ((policy, "{} to the candidate", None), (best, "best traffic, {}", best_future)):
+    for item, name, known in (
+        (policy, "{} to the candidate", None),
+        (best, "{} to the exploration policy", best_future),
+    ):
         per_round = cost(item)
         own = share if share * per_round <= limit else limit / per_round
         future = known

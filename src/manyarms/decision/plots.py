@@ -69,7 +69,7 @@ def values(evaluation: Evaluation, *, truth: Mapping[str, float] | None = None) 
     shown = _labels(evaluation)
     rows = [interval_row(shown[row.name], row.value) for row in evaluation.rows if row.value is not None]
     if not rows:
-        raise InputError("There are no values by a model to draw.", "Draw the estimators with plots.agreement.")
+        raise InputError("There are no values from a model to draw.", "Draw the estimators with plots.agreement.")
     diamonds: list[Any] = []
     true = [{"name": shown[name], "value": value} for name, value in (truth or {}).items() if name in shown]
     if true:
@@ -116,10 +116,10 @@ def probability_better(evaluation: Evaluation) -> alt.LayerChart:
         x=alt.X(
             "column:N",
             sort=names,
-            title="... than the policy of this column",
+            title="... than the policy in this column",
             axis=alt.Axis(orient="top", labelAngle=-45),
         ),
-        y=alt.Y("row:N", sort=names, title="The policy of this row is better ..."),
+        y=alt.Y("row:N", sort=names, title="The policy in this row is better ..."),
         tooltip=tooltips({"row:N": "policy", "column:N": "compared with", "shown:N": "probability of being better"}),
     )
     ramp = alt.Scale(domain=[0, 0.5, 1], range="diverging", interpolate="rgb")
@@ -130,7 +130,7 @@ def probability_better(evaluation: Evaluation) -> alt.LayerChart:
 
 
 def agreement(evaluation: Evaluation) -> alt.LayerChart:
-    """A plot of results side by side, the value of each policy by the model and by every estimator.
+    """A plot of results side by side, the value of each policy according to the model and to every estimator.
 
     Bars are 95 % intervals.
 
@@ -160,7 +160,7 @@ def agreement(evaluation: Evaluation) -> alt.LayerChart:
     bars = base.mark_rule(strokeWidth=2, clip=True).encode(x=x, x2="high:Q")
     points = base.mark_point(clip=True).encode(x=alt.X("value:Q", scale=scale))
     height = round(ROW * len(names) * max(1.0, 0.5 * len(estimators)))
-    words = "; ".join(f"{row['name']} by {row['estimator']} {row['shown']}" for row in rows)
+    words = "; ".join(f"{row['name']} ({row['estimator']}) {row['shown']}" for row in rows)
     return layered([bars, points], height, f"Value per round by estimator with 95 % intervals: {words}.")
 
 

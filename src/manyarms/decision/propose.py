@@ -1,7 +1,7 @@
-"""Policies proposed from a log alone: one half learns a model and policies, the other is kept to evaluate them.
+"""Policies proposed from a log alone: learned from one half, with the other half kept to evaluate them on.
 
-Where the halves were drawn at random, they are also swapped: the second half learns, and the first evaluates. Every
-round then evaluates, and none evaluates a policy that was learned from it.
+Where the halves were drawn at random, they are also swapped: policies are learned from the second half and evaluated on
+the first. Every round is then used for evaluation, but never for a policy that was learned from it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SOFTMAX = "softmax"
 PROPOSED = ("greedy", "pessimistic", SOFTMAX)
 """The policies that are proposed where none are named."""
 SHARE = 0.5
-"""The share of the rounds that learns."""
+"""The share of the rounds to learn from."""
 MIN_SIDE = 10
-"""A split by time that leaves fewer rounds on one side is not used, and so small a half does not learn."""
+"""A split by time that leaves fewer rounds on one side is not used, and nothing is learned from so small a half."""
 
 
 @dataclass(frozen=True)
@@ -75,26 +75,26 @@ def propose(
 ) -> Proposal:
     """Split a log, learn a prior and a model from one half, and propose policies.
 
-    Where the rounds have times, the earlier half learns and the later half is held out: a policy is used after the
-    rounds it was learned from, and what has changed since then shows. Without times, or where they are too much alike,
-    groups are drawn at random, or rounds where there are no groups. Rounds of one group always stay together. The split
-    is the same every time. The prior is chosen by its score on held-out rounds from those that the catalog allows, and
-    all its standard deviations are learned.
+    Where the rounds have times, policies are learned from the earlier half, and the later half is held out: a policy is
+    used after the rounds it was learned from, and what has changed since then shows. Without times, or where they are
+    too much alike, groups are drawn at random, or rounds where there are no groups. Rounds of one group always stay
+    together. The split is the same every time. The prior is chosen by its score on held-out rounds from those that the
+    catalog allows, and all its standard deviations are learned.
 
-    Random halves are swapped, unless one of them is very small: each half learns a prior, a model and policies of its
-    own, without knowledge of the other, so that the other can evaluate them. The policies to use are then made from all
-    rounds, with the prior that the first half has learned. Halves by time are not swapped: the future must not teach
-    the past.
+    Random halves are swapped, unless one of them is very small: a prior, a model and policies are learned from each
+    half alone, so that they can be evaluated on the other. The policies to use are then learned from all rounds, with
+    the prior learned from the first half. Halves by time are not swapped: nothing about the past must be learned from
+    the future.
 
     Args:
         logs: All rounds.
         categories: (K,) the category labels of the actions; None for the metadata of the catalog, if there are any.
         likelihood: The likelihood of the rewards; None for Gaussian noise of learned size.
-        swap: False to let only the first half learn, and only the second evaluate.
+        swap: False to learn only from the first half, and to evaluate only on the second.
         averaged: True to evaluate by posteriors averaged over learned priors, as `LearnedPrior.averaged` makes them.
-        policies: The policies to evaluate by name; None for greedy, pessimistic and softmax. Each half makes those that
-            are named by their rule, as in `policy_named`. All others were given: they learned from neither half, so
-            both halves evaluate them. If all were given, halves by time are swapped too.
+        policies: The policies to evaluate by name; None for greedy, pessimistic and softmax. Those that are named by
+            their rule, as in `policy_named`, are learned from each half. All others were given: they were learned from
+            neither half, so they are evaluated on both. If all were given, halves by time are swapped too.
         contexts: The rows of `logs` as a table, for policies that read other columns than `logs` has kept.
     """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
@@ -116,7 +116,7 @@ def propose(
         chosen = _in_order(policies, {**evaluated, **originals})
         model = _model(learned, averaged)
         return Proposal(_in_order(policies, evaluated), model, held_out, learned, note, chosen)
-    # The second half must not use anything that the first half has taught: it chooses and learns its own prior.
+    # Nothing learned from the first half may be used here: the second half gets a prior of its own.
     other = learn_prior(held_out, prior, likelihood)
     turned = {name: _made(rule, other.posterior, held_out) for name, rule in rules.items()}
     turned |= {name: policy.take(_places(learning, logs)) for name, (policy, _) in given.items()}
@@ -136,7 +136,7 @@ def _model(learned: LearnedPrior, averaged: bool) -> Posterior:
 def _rules_and_given(
     logs: LoggedData, policies: Mapping[str, PolicySource] | None, contexts: Any
 ) -> tuple[dict[str, str], dict[str, tuple[Policy, Policy]]]:
-    """The rules by which each half makes policies, and those that were given: bound to all rounds, and as they are."""
+    """The rules by which policies are made from each half, and those given: bound to all rounds, and as they are."""
     if policies is None:
         return {name: name for name in PROPOSED}, {}
     named = as_instance("policies", policies, Mapping, "a mapping from names to policies")
@@ -169,27 +169,27 @@ def _made(rule: str, posterior: RewardPosterior, logs: LoggedData) -> Policy:
 
 
 def _split(logs: LoggedData) -> tuple[LoggedData, LoggedData, Literal["time", "group", "row"], str]:
-    """The rounds that learn, those that evaluate, what they were split by, and a sentence on it."""
+    """The rounds to learn from, those to evaluate on, what they were split by, and a sentence on it."""
     halves = _split_by_time(logs)
     if halves is not None:
         return *halves, "time", _time_note(*halves)
     by = "row" if logs.groups is None else "group"
     reason = "" if logs.times is None else "; not by time, since too many rounds have the same time"
-    note = f"by {by}: one half, drawn at random, learns, and the other half evaluates{reason}"
+    note = f"by {by}: learned from one random half, evaluated on the other half{reason}"
     return *logs.split(SHARE, by, rng=np.random.default_rng(0)), by, note
 
 
 def _swap_note(learning: LoggedData, held_out: LoggedData, has_rules: bool, has_given: bool) -> str:
     """A sentence on what the swapped halves are used for."""
     n, later = len(learning) + len(held_out), len(held_out)
-    given = f"policies that were given learned from neither half, so their gains are over all {n:,} rounds"
+    given = f"policies that were given were learned from neither half, so their gains are over all {n:,} rounds"
     if not has_rules:
-        figures = f"all other figures are by the model of the first half, on the {later:,} rounds of the second"
+        figures = f"all other figures use the model learned from the first half, on the {later:,} rounds of the second"
         return f"then the halves swap, and {given}; {figures}"
     note = (
-        f"then the halves swap, so the gains are those of policies learned from one half and evaluated on the other, "
-        f"over all {n:,} rounds; all other figures are of the policies of the first half, on the {later:,} rounds of "
-        "the second; the policies to use were made in the same way from all rounds, with the prior of the first half"
+        f"then the halves swap, so each gain is the average over two policies, over all {n:,} rounds; all other "
+        f"figures are for the policies learned from the first half, evaluated on the {later:,} rounds of the second; "
+        "the policies to deploy were learned in the same way from all rounds, with the prior of the first half"
     )
     return f"{note}; {given}" if has_given else note
 
@@ -206,15 +206,15 @@ def _split_by_time(logs: LoggedData) -> tuple[LoggedData, LoggedData] | None:
 
 
 def _time_note(learning: LoggedData, held_out: LoggedData) -> str:
-    """A sentence on a split by time, with the moment from which rounds evaluate."""
+    """A sentence on a split by time, with the moment at which the rounds to evaluate on begin."""
     times, start = np.asarray(learning.times), np.asarray(held_out.times).min()
     moment = np.datetime_as_string(start, unit="s") if times.dtype.kind == "M" else str(start)
     sizes = f"{len(learning):,} and {len(held_out):,} rounds, the later from {moment} on"
-    note = f"by time: earlier half learns, later half evaluates ({sizes})"
+    note = f"by time: learned from the earlier half, evaluated on the later half ({sizes})"
     late = int((times >= start).sum())
     if late == 0:
         return note
-    return f"{note}; groups stay in the half of their first round, so {late:,} rounds that learn are not earlier"
+    return f"{note}; groups stay in the half of their first round, so {late:,} rounds to learn from are not earlier"
 
 
 def _temperature(posterior: RewardPosterior, logs: LoggedData) -> float:

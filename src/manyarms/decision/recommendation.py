@@ -25,11 +25,14 @@ VERY_FAR = 3.0
 FEWEST_ROUNDS = 10
 """With fewer rounds than this, rewards cannot check a model, whatever the interval of the gain says."""
 SWAPPED = (
-    "The gain is the mean of two policies: each was learned from one half of the log and evaluated on the other half. "
-    "The policy to use was made in the same way from all rounds."
+    "The gain is the average over two policies, each learned from one half of the log and evaluated on the other. "
+    "The policy to deploy was then learned in the same way from all rounds."
 )
 """The policy that a gain over swapped halves belongs to, and the one to use."""
-GIVEN = "The gain uses all rounds: the policy learned nothing from them, and each half checks the model of the other."
+GIVEN = (
+    "The gain uses all rounds: the policy was not learned from them, and the model learned from each half is checked "
+    "on the other."
+)
 """The rounds behind the gain of a policy that was given, where halves are swapped."""
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
@@ -98,9 +101,9 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         doubt = f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"
         doubts = [doubt, *doubts]
     if promising and evaluation.gain_rounds < FEWEST_ROUNDS:
-        sentence = f"Not decided: {best.name} looks best with {_change(best)}."
+        sentence = f"Not decided: {best.name} looks best; {_gain_clause(best)}."
         remedy = "Log more rounds."
-        reason = f"{evaluation.gain_rounds} rounds are too few to check the model. {remedy}"
+        reason = f"{evaluation.gain_rounds} rounds are too few to check the model."
         return Recommendation("undecided", best.name, sentence, reason, next_step=remedy)
     held_out = [row for row in promising if not row.trained]
     sound = [row for row in held_out if row.checked is not None or not (doubts or contradicting(row, evaluation))]
@@ -120,14 +123,18 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
     if promising:
         return _trained(promising[0])
     if all(_gain(row).probability_positive <= 1.0 - sure for row in results):
-        sentence = f"Keep the current policy: the best candidate, {best.name}, would bring {_change(best)}."
+        sentence = f"Keep the current policy: the best candidate is {best.name}; {_gain_clause(best)}."
         reason = f"No candidate has more than a {percent(1.0 - sure)} probability of being better."
         advice = "Keep it, and look for other candidates."
         return Recommendation("keep", best.name, sentence, reason, next_step=advice)
-    sentence = f"Not decided: {best.name} looks best with {_change(best)}."
+    sentence = f"Not decided: {best.name} looks best; {_gain_clause(best)}."
     remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
-    reason = f"Shipping requires a probability of at least {percent(sure)}. {remedy}"
-    return Recommendation("undecided", best.name, sentence, reason, next_step=remedy)
+    return Recommendation("undecided", best.name, sentence, needed_sentence(sure), next_step=remedy)
+
+
+def needed_sentence(sure: float) -> str:
+    """The probability that shipping a policy needs, in a sentence."""
+    return f"Shipping requires a probability of at least {percent(sure)}."
 
 
 def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -> Recommendation:
@@ -146,7 +153,7 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
     if listed:
         remedy = "Test it on a share of the traffic first."
         reason = f"Caution: {'; '.join(listed)}. {remedy}"
-    sentence = f"Ship {best.name}: {_change(best)}."
+    sentence = f"Ship {best.name}: {_gain_clause(best)}."
     return Recommendation("ship", best.name, sentence, reason, next_step=remedy, cautions=listed)
 
 
@@ -165,7 +172,7 @@ def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]
     """The recommendation where every policy that would be shipped may break a guardrail."""
     best = rows[0]
     blocking = [result for result in guardrails if result.policy == best.name and not result.holds]
-    claim = f"{best.name} brings {_change(best)}, but {_blocks([result.name for result in blocking])} it"
+    claim = f"{_gain_clause(best, f'the gain of {best.name}')}, but {_blocks([r.name for r in blocking])} it"
     broken = {result.policy for result in guardrails if result.is_broken}
     verdict, opening, remedy = (
         "undecided",
@@ -184,7 +191,7 @@ def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]
 def _trained(best: PolicyResult) -> Recommendation:
     reason = "Learn it on one part of the log and evaluate it on the other, which `logs.split` keeps apart."
     claim = f"{best.name} was learned from the rounds that it is evaluated on, which makes any policy look better"
-    sentence = f"Not decided: {claim} ({_change(best)})."
+    sentence = f"Not decided: {claim}; {_gain_clause(best)}."
     return Recommendation("undecided", best.name, sentence, reason, next_step=reason)
 
 
@@ -192,7 +199,7 @@ def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[s
     names = contradicting(best, evaluation)
     verb = "contradicts" if len(names) == 1 else "contradict"
     objections = [*doubts, *([f"{' and '.join(names)} {verb} it"] if names else [])]
-    gain = f"according to the model, {best.name} brings {_change(best)}"
+    gain = f"according to the model, {_gain_clause(best, f'the gain of {best.name}')}"
     reason = "Find out why before you trust the model, or test the policy on a share of the traffic."
     sentence = f"Not decided: {gain}, but {', and '.join(objections)}."
     return Recommendation("undecided", best.name, sentence, reason, next_step=reason, cautions=tuple(objections))
@@ -236,13 +243,13 @@ def _gain(row: PolicyResult) -> Estimate:
     return row.gain
 
 
-def _change(row: PolicyResult) -> str:
+def _gain_clause(row: PolicyResult, subject: str = "its gain") -> str:
     """The gain in percent where a relative change is defined, else in units of the reward, and its probability."""
     gain, written, unit = (row.lift, signed_percent, "") if row.lift else (_gain(row), signed_number, " per round")
     low, high = gain.interval()
     probability = _gain(row).probability_positive
-    certainty = f"better with probability {percent(probability)}"
+    certainty = f"better with a probability of {percent(probability)}"
     if probability < 0.5:
-        certainty = f"worse with probability {percent(1.0 - probability)}"
+        certainty = f"worse with a probability of {percent(1.0 - probability)}"
     ends = f"95 % interval {written(low)} to {written(high)}"
-    return f"{written(gain.value)}{unit} over the current policy ({ends}), {certainty}"
+    return f"{subject} over the current policy is {written(gain.value)}{unit} ({ends}), and it is {certainty}"

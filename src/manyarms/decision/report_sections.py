@@ -13,7 +13,7 @@ from manyarms.decision import plots
 from manyarms.decision import report_sentences as sentences
 from manyarms.decision.backtest_sections import backtest_section
 from manyarms.decision.decide import Decision
-from manyarms.decision.goal_sections import goals_section
+from manyarms.decision.goal_sections import best_section, goals_section
 from manyarms.decision.plan import Traffic, item_label
 from manyarms.decision.report_parts import (
     Charts,
@@ -56,15 +56,15 @@ def _policies(decision: Decision, charts: Charts) -> str:
     }
     rows = [row for row in evaluation.rows if row.value is not None]
     few = {name: make for name, make in columns.items() if name.startswith(("Policy", "Gain", "Probability"))}
-    right = f"{lines} To the right of zero, a policy is better than the current one."
+    right = f"{lines} Policies to the right of zero are better than the current one."
     details = (
         table("Values", rows, columns)
-        + "<p>Values come from the model. Gains are corrected with the rewards of these rounds, so a gain is not "
-        "exactly the difference of two values.</p>"
+        + "<p>Values come from the model. Gains are also corrected with the rewards logged in these rounds, so a gain "
+        "need not equal the difference between two values.</p>"
         "<p><strong>Never logged</strong>: the share of the policy's choices on actions without a round in the log "
         "that the model was fitted on.</p>"
-        "<p><strong>Prior share</strong>: the share of the prior variance that remains after the logs. Near 100 %, the "
-        "value rests on the prior and not on the data.</p>"
+        "<p><strong>Prior share</strong>: how much of the prior variance of the policy's value is left after the logs. "
+        "Near 100 %, the value rests on the prior and not on the data.</p>"
     )
     return (
         figure("gains", charts, right, sentences.gains_sentence(decision))
@@ -85,14 +85,14 @@ def _about_gains(decision: Decision) -> str:
     if all(row.given for row in evaluation.policies):
         return (
             f"<p><strong>Gains use all {evaluation.pooled_rounds:,} rounds</strong>: no policy was learned from this "
-            "log, and each half checks the model of the other. Values and everything else on this page are by the "
-            f"model of the first half, on the {evaluation.n_rounds:,} rounds of the second half.</p>"
+            "log, and the model learned from each half is checked on the other. All other figures on this page use the "
+            f"model learned from the first half and the {evaluation.n_rounds:,} rounds of the second.</p>"
         )
     return (
-        f"<p><strong>Gains use all {evaluation.pooled_rounds:,} rounds</strong>: each half of the log evaluates the "
-        "policy that the other half has learned, and the gain is the mean of both. The policy to use was made in the "
-        "same way from all rounds. Values and everything else on this page belong to the policies of the first half, "
-        f"on the {evaluation.n_rounds:,} rounds of the second half, which they have not seen.</p>"
+        f"<p><strong>Gains use all {evaluation.pooled_rounds:,} rounds</strong>: a gain is the average over two "
+        "policies, each learned from one half of the log and evaluated on the other. The policy to deploy was then "
+        "learned in the same way from all rounds. All other figures on this page are for the policies learned from the "
+        f"first half, evaluated on the {evaluation.n_rounds:,} rounds of the second.</p>"
     )
 
 
@@ -113,15 +113,16 @@ def _estimators(decision: Decision, charts: Charts) -> str:
         "Value per round [95 % interval]": lambda entry: estimate_cell(entry[2]),
         "Effective sample size": lambda entry: number_cell(entry[2].diagnostics.get("effective_sample_size")),
     }
-    caption = "Value per round with 95 % intervals, by the model and by each estimator."
+    caption = "Value per round with 95 % intervals, according to the model and to each estimator."
     explained = (
         "<p><strong>Effective sample size</strong>: the number of equally weighted rounds that would say as much as "
         "the weighted ones. When it is small, the estimate is unreliable.</p>"
     )
     return (
-        "<p>These estimators use logged rewards and propensities. snIPS uses no model; DR corrects the model with "
-        "logged rewards. If the diagnostics of an estimator show no problem, but its interval excludes the model's "
-        "value, find out why before you trust either.</p>"
+        "<p>These estimators use the logged rewards and the propensities: the probabilities with which the logged "
+        "actions were chosen. snIPS (self-normalised inverse propensity scoring) uses no model; DR (doubly robust) "
+        "corrects the model with logged rewards. If the diagnostics of an estimator show no problem, but its interval "
+        "excludes the model's value, find out why before you trust either.</p>"
         + figure("agreement", charts, caption, sentences.agreement_sentence(decision))
         + fold("All estimates", table("Estimates", estimates, columns) + explained)
         + notes(failures)
@@ -141,29 +142,37 @@ def _traffic(decision: Decision, charts: Charts) -> str:
             "Mean logged reward": lambda row: number_cell(row.mean_reward),
             "Expected reward": lambda row: number_cell(row.expected),
         }
-        moved = f"{changes.policy} differs from the {CURRENT} in at least {share(changes.moved)} of rounds."
+        moved = (
+            f"{changes.policy} differs from the {CURRENT} in at least {share(changes.moved)} of rounds. It may be "
+            "more: only how often each action is chosen was compared, not when."
+        )
         html += f"<p>{escape(moved)}</p>"
         caption = "The actions whose share of choices would grow or shrink the most."
         html += figure("traffic_changes", charts, caption, sentences.traffic_sentence(decision))
         details = table("Actions whose traffic changes most", changes.rows, columns)
-        html += fold(f"Figures of these {len(changes.rows)} actions", details)
+        html += fold(f"Figures for these {len(changes.rows)} actions", details)
     if support is None:
         return html
-    order = "Categories are ordered by their largest share of rounds, in the log or under any policy."
+    order = (
+        "Categories are ordered by their largest share of rounds in the log or under any policy, including those not "
+        "shown here."
+    )
     rest = f" The last row combines {support.n_summed:,} other categories." if support.n_summed else ""
     columns = {
         "Category": lambda row: TableCell(row.category),
         "Actions": lambda row: count_cell(row.n_actions),
-        "Ever logged": lambda row: count_cell(row.n_logged),
+        "Actions logged": lambda row: count_cell(row.n_logged),
         "Share in the log": lambda row: number_cell(row.logged, share),
         f"Share under {decision.policy}": lambda row: number_cell(row.chosen.get(decision.policy), share),
         "Share on actions never logged": lambda row: number_cell(row.unsupported.get(decision.policy), share),
     }
     caption = f"Share of each category in the log and under the policy. {order}{rest}"
+    which = "evaluated here" if decision.calibration is None else "that the model was fitted on"
+    explained = f"<p>Logged are the actions with a round in the log {which}.</p>"
     return (
         f"{html}<h3>By category</h3>"
         + figure("support", charts, caption, sentences.support_sentence(decision))
-        + fold("Figures by category", table("Traffic by category", support.rows, columns))
+        + fold("Figures by category", table("Traffic by category", support.rows, columns) + explained)
     )
 
 
@@ -229,9 +238,9 @@ def _settle(decision: Decision, charts: Charts) -> str:
         + figure("plan_chances", charts, caption, sentences.plan_sentence(plan))
         + table("Ways of logging the next rounds", plan.traffic, columns)
         + f"<details><summary>{len(shown)} items to show</summary>"
-        + table("Items that the best traffic shows", shown, items)
+        + table("Items that the exploration policy shows", shown, items)
         + "</details>"
-        + "<p>The decision meant here is the model's own. The rewards may take more rounds to confirm it.</p>"
+        + "<p>The decision meant here is the model's own. It may take more rounds until the rewards confirm it.</p>"
     )
 
 
@@ -248,14 +257,19 @@ def _hidden(decision: Decision, _: Charts) -> str:
         return ""
     columns = {
         "Context column": lambda column: TableCell(column.column),
-        "Bias if it had been hidden": lambda column: number_cell(column.strength),
+        "Bias if this column were hidden": lambda column: number_cell(column.strength),
         "Gain without it": lambda column: number_cell(column.gain_without, signed_number),
-        "Times as strong to overturn": lambda column: number_cell(column.times if column.strength > 0 else None),
+        "Multiple needed to overturn the gain": lambda column: number_cell(
+            column.times if column.strength > 0 else None
+        ),
     }
-    measures = table("Context columns as a measure", cause.columns, columns) if cause.columns else ""
+    measures = table("Context columns for comparison", cause.columns, columns) if cause.columns else ""
+    gain = signed_number(cause.gain.value)
     return (
-        f"<p>{escape(cause.sentence)}</p>{measures}<p>This is about the model's own gain, in the worst case: a hidden "
-        "cause that moves every reward in the direction that hurts most.</p>"
+        "<p>A hidden cause is something outside the context columns that influenced both the logged choice and the "
+        "reward (an unobserved confounder). This section is about the model's own gain, before correction with the "
+        f"logged rewards: {gain}.</p><p>{escape(cause.sentence)}</p>{measures}<p>This is the worst case: a hidden "
+        "cause that biases every reward in the most harmful direction.</p>"
     )
 
 
@@ -302,7 +316,8 @@ SECTIONS: tuple[Section, ...] = (
     Section("settle", "What would settle it", _settle, {"plan_chances": _if_known(plots.plan_chances, "plan")}),
     SEGMENT_SECTION,
     Section("pairs", "Probability that one policy beats another", _pairs, {"probability_better": _pairs_chart}),
-    Section("goals", "Other goals, and the best of all policies", goals_section),
+    Section("goals", "Other goals", goals_section),
+    Section("best", "Which policy is probably the best?", best_section),
     Section("estimators", "Do the estimators agree with the model?", _estimators, {"agreement": _agreement_chart}),
     TRUST_SECTION,
     Section(
@@ -329,7 +344,7 @@ SECTIONS: tuple[Section, ...] = (
         backtest_section,
         {"backtest": _if_known(plots.backtest, "backtest")},
     ),
-    Section("hidden", "How strong would a hidden cause have to be?", _hidden),
+    Section("hidden", "How strong would a hidden cause have to be to overturn the gain?", _hidden),
     Section("blind", "What no log can show", _cannot_see),
     Section("omitted", "Not in this report", lambda decision, _: notes(decision.omitted)),
 )

@@ -89,8 +89,9 @@ def shrinkage_sentence(decision: Decision) -> str:
     moves = np.array([abs(row.posterior - row.own) for row in rows])
     quarter = max(1, len(rows) // 4)
     return (
-        f"The model moves the quarter of actions with the fewest rounds by {number(moves[:quarter].mean())} on average "
-        f"and the quarter with the most by {number(moves[-quarter:].mean())}."
+        "For the quarter of actions with the fewest rounds, the model's estimate differs from the mean logged reward "
+        f"by {number(moves[:quarter].mean())} on average; for the quarter with the most rounds, by "
+        f"{number(moves[-quarter:].mean())}."
     )
 
 
@@ -112,7 +113,7 @@ def pairs_sentence(decision: Decision) -> str:
 
 
 def agreement_sentence(decision: Decision) -> str:
-    """The chart of estimators in one sentence: how many intervals contain the value by the model."""
+    """The chart of estimators in one sentence: how many intervals contain the model's value."""
     pairs = [
         (row.value.value, estimate.interval())
         for row in decision.evaluation.policies
@@ -120,7 +121,7 @@ def agreement_sentence(decision: Decision) -> str:
         for estimate in row.estimates.values()
     ]
     inside = sum(low <= value <= high for value, (low, high) in pairs)
-    return f"{inside} of {len(pairs)} intervals contain the value by the model." if pairs else ""
+    return f"{inside} of {len(pairs)} intervals contain the model's value." if pairs else ""
 
 
 def traffic_sentence(decision: Decision) -> str:
@@ -130,11 +131,13 @@ def traffic_sentence(decision: Decision) -> str:
         return ""
     first, last = changes.rows[0], changes.rows[-1]
     texts = [
-        f"{row.label} {word} most, from {share(row.logged)} to {share(row.chosen)} of rounds"
+        f"{row.name or f'action {row.action}'} {word} the most, from {share(row.logged)} to {share(row.chosen)} of "
+        "rounds"
         for row, word in ((first, "gains"), (last, "loses"))
         if (row.change > 0) == (word == "gains")
     ]
-    return f"{'; '.join(texts)}."
+    text = "; ".join(texts)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def support_sentence(decision: Decision) -> str:
@@ -145,23 +148,49 @@ def support_sentence(decision: Decision) -> str:
     unseen = sum(row.unsupported[decision.policy] for row in evidence.rows)
     grows = max(evidence.rows, key=lambda row: row.chosen[decision.policy] - row.logged)
     return (
-        f"{grows.category} grows most, from {share(grows.logged)} to {share(grows.chosen[decision.policy])} of rounds. "
-        f"{share(unseen)} of all choices fall on actions that were never logged."
+        f"The category {grows.category} grows the most, from {share(grows.logged)} to "
+        f"{share(grows.chosen[decision.policy])} of rounds. {share(unseen)} of all choices fall on actions that were "
+        "never logged."
     )
 
 
 def calibration_sentence(decision: Decision) -> str:
-    """The chart of calibration in one sentence: how many groups lie within two standard errors of the diagonal."""
-    groups = [] if decision.calibration is None else decision.calibration.bins
-    if not groups:
+    """The answer of the chart of calibration: do groups lie within two standard errors of the diagonal, and where not?
+
+    Groups without an error are not counted: those of a single round, or of rewards that are all the same.
+    """
+    evidence = decision.calibration
+    groups = [] if evidence is None else [group for group in evidence.bins if group.error]
+    if evidence is None or not groups:
         return ""
-    near = sum(abs(group.expected - group.observed) <= 2 * (group.error or 0.0) for group in groups)
-    return f"{near} of {len(groups)} groups lie within two standard errors of the diagonal."
+    off = [(group.expected - group.observed) / (2 * group.error) for group in groups if group.error]
+    far = sum(abs(deviation) > 1 for deviation in off)
+    count = f"{len(off) - far} of {len(off)} groups lie within two standard errors of the diagonal."
+    if far <= len(off) / 10:
+        return f"Yes: {count}"
+    parts = [
+        f"too {word} for {_places([i for i, deviation in enumerate(off) if sign * deviation > 1], len(off))}"
+        for word, sign in (("little", -1), ("much", 1))
+        if any(sign * deviation > 1 for deviation in off)
+    ]
+    opening = "Not quite" if evidence.against_truth or far <= len(off) / 2 else "No"
+    known = " Here the truth is known, so even small deviations count." if evidence.against_truth else ""
+    return f"{opening}: the model expects {' and '.join(parts)}. {count}{known}"
+
+
+def _places(groups: Sequence[int], n: int) -> str:
+    """Some of n groups, which are ordered by their expected reward, in words."""
+    noun = "group" if len(groups) == 1 else "groups"
+    if max(groups) < n / 2:
+        return f"{len(groups)} {noun} with low expected rewards"
+    if min(groups) >= n / 2:
+        return f"{len(groups)} {noun} with high expected rewards"
+    return f"{len(groups)} {noun}"
 
 
 def plan_sentence(plan: Plan) -> str:
     """The chart of a plan in one sentence: the rounds that each way of logging takes."""
-    words = ("as now", f"with {plan.traffic[1].name}", "with the best traffic")
+    words = ("as now", f"with {plan.traffic[1].name}", "with the exploration policy")
     ways = [
         f"about {rounded_count(way.rounds)} rounds {text}" if np.isfinite(way.rounds) else f"no number of rounds {text}"
         for way, text in zip(plan.traffic, words, strict=True)

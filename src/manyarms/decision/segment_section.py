@@ -38,14 +38,14 @@ def _segments(decision: Decision, charts: Charts) -> str:
         "Gain per round [95 % interval]": lambda row: estimate_cell(row.gain, signed_number),
         "Probability of a gain": lambda row: number_cell(row.gain.probability_positive, percent),
         "Outcome": lambda row: OUTCOMES[row.outcome],
-        "By its own rewards": lambda row: number_cell(row.observed, signed_number),
+        "From its own rewards": lambda row: number_cell(row.observed, signed_number),
     }
     joined = (
         f" The {by_segment.n_joined:,} segments with the fewest rounds are shown as one." if by_segment.n_joined else ""
     )
     finding, *others = decision.segment_sentences
     more = "".join(f"<p>{escape(sentence)}</p>" for sentence in others)
-    caption = "To the right of zero, the policy is better than the current one in that segment."
+    caption = "In segments to the right of zero, the policy is better than the current one."
     return (
         f"{figure('segments', charts, caption, finding)}{more}"
         + folded(len(rows), table("Gain by segment", rows, columns), "segments")
@@ -54,8 +54,8 @@ def _segments(decision: Decision, charts: Charts) -> str:
         "others. Gains of segments add up to the overall gain"
         + ("" if decision.evaluation.pooled_rounds is None else ", and their differences come from the second half")
         + ". A segment is called better or worse only if that is sure enough given the number of segments: where no "
-        "segment is worse, at most 5 % of reports name one. By its own rewards: the model, corrected with the rewards "
-        f"of the segment alone.{joined}</p></details>"
+        "segment is worse, at most 5 % of reports name one. From its own rewards: the model, corrected with the "
+        f"rewards of the segment alone.{joined}</p></details>"
     )
 
 

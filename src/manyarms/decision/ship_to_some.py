@@ -1,7 +1,7 @@
 """The gain of shipping to some: following a policy only in the segments in which it is better.
 
-Segments that are chosen by their gains look better than they are. So one half of the rounds chooses the segments, the
-other half evaluates that choice, and then the halves swap: no round evaluates a choice that it took part in.
+Segments that are chosen by their gains look better than they are. So they are chosen on one half of the rounds,
+that choice is evaluated on the other half, and then the halves swap: no choice is evaluated on its own rounds.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class ShipToSome:
         policy: The name of the policy.
         follow: The segments in which it is followed: those with a positive expected gain, given all rounds.
         n_segments: The number of all segments.
-        gain: The checked gain over the current policy of following it there alone. Each half of the rounds evaluates
-            the choice of segments that the other half made.
+        gain: The checked gain over the current policy of following it there alone. The segments are chosen on
+            one half of the rounds, and that choice is evaluated on the other, and vice versa.
         everywhere: The checked gain of following it in all segments, on the same rounds.
     """
 

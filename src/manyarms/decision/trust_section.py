@@ -20,14 +20,14 @@ from manyarms.decision.report_parts import (
     number_cell,
     table,
 )
-from manyarms.posterior.misfit import PriorCheck
+from manyarms.posterior.misfit import SURE, PriorCheck
 
 STATUS = {"red": "● Problem", "amber": "● Caution", "green": "● OK"}
 """Traffic lights in words too, for readers who do not see colours."""
 DIAGNOSTICS = {
     "unsupported_mass": "choices never logged",
     "max_weight_share": "share of the largest weight",
-    "evaluated_on_training_rounds": "training rounds recognised",
+    "evaluated_on_training_rounds": "trained on these rounds",
 }
 """Diagnostics that the report calls by a plainer name."""
 
@@ -42,7 +42,18 @@ def _trust(decision: Decision, charts: Charts) -> str:
         "Meaning": lambda entry: TableCell(entry.meaning, css="prose"),
     }
     grouped = _grouped_diagnostics(decision)
-    parts = [table("Checks behind the answer", decision.checks, _CHECK_COLUMNS)] if decision.checks else []
+    parts = list[str]()
+    if decision.checks:
+        about = f"{decision.policy} and the model" if decision.policy else "the model"
+        parts.append(
+            f"<p>These checks are about {escape(about)}. The top of the page says how many of them passed.</p>"
+        )
+        parts.append(table("Checks behind the answer", decision.checks, _CHECK_COLUMNS))
+    if decision.diagnostics:
+        parts.append(
+            "<p>The diagnostics are about every policy and every estimator. Some of their limits are stricter than "
+            "those of the checks.</p>"
+        )
     if grouped:
         parts.append(table("Diagnostics with problems", grouped, _GROUPED_COLUMNS))
     if decision.diagnostics:
@@ -58,7 +69,7 @@ def _trust(decision: Decision, charts: Charts) -> str:
 
 
 def _grouped_diagnostics(decision: Decision) -> list[tuple[Diagnostic, str]]:
-    """The diagnostics with problems: the worst of each kind, and where it occurs, with its values."""
+    """The diagnostics with problems: the worst of each kind, and where it occurs, with its values by their status."""
     groups = dict[str, list[Diagnostic]]()
     for entry in decision.diagnostics:
         if entry.colour != "green":
@@ -66,21 +77,27 @@ def _grouped_diagnostics(decision: Decision) -> list[tuple[Diagnostic, str]]:
     rows = list[tuple[Diagnostic, str]]()
     for entries in groups.values():
         worst = next((entry for entry in entries if entry.colour == "red"), entries[0])
-        values = dict[str, list[str]]()
-        for entry in entries:
-            text = _diagnostic_cell(entry).text
-            estimators = values.setdefault(f"{entry.policy}: {text}", [])
-            estimators.append(entry.estimator)
-        places = "; ".join(f"{value} ({', '.join(names)})" for value, names in values.items())
-        rows.append((worst, places))
+        by_status = [_places([entry for entry in entries if entry.colour == colour]) for colour in ("red", "amber")]
+        rows.append((worst, "; ".join(text for text in by_status if text)))
     return sorted(rows, key=lambda row: row[0].colour, reverse=True)
+
+
+def _places(entries: list[Diagnostic]) -> str:
+    """Diagnostics of one kind and one colour: "caution: greedy 124 (snIPS, DR), uniform 110 (DR)"; empty for none."""
+    values = dict[str, list[str]]()
+    for entry in entries:
+        values.setdefault(f"{entry.policy} {_diagnostic_cell(entry).text}", []).append(entry.estimator)
+    places = ", ".join(f"{value} ({', '.join(names)})" for value, names in values.items())
+    return f"{STATUS[entries[0].colour].removeprefix('● ').lower()}: {places}" if entries else ""
 
 
 def _prior_check(check: PriorCheck) -> str:
     unchecked = check.unchecked and check.mean is None
     passed = "This was not checked." if unchecked else "Yes. The rewards are consistent with both."
+    if any(part is not None and part.p_value < SURE for part in (check.noise, check.prior)):
+        passed = "Closely enough. They deviate by more than chance explains, but too little to matter."
     return (
-        "<h3>Do the rewards fit the prior and the noise of the model?</h3>"
+        "<h3>Do the rewards fit the model's prior and noise?</h3>"
         + (notes(check.warnings) or f"<p>{passed}</p>")
         + f'<details><summary>Figures behind this check</summary><p class="lines">{escape(str(check))}</p></details>'
     )
@@ -108,8 +125,8 @@ def _category_checks(decision: Decision) -> str:
         "Category": lambda row: TableCell(str(row.category)),
         "Rounds": lambda row: count_cell(row.n_rounds),
         "Mean reward": lambda row: number_cell(row.observed),
-        "Expected by the prior": lambda row: number_cell(row.prior_mean),
-        "Expected by the model": lambda row: number_cell(row.posterior_mean),
+        "The prior expects": lambda row: number_cell(row.prior_mean),
+        "The model expects": lambda row: number_cell(row.posterior_mean),
         "Failed checks": lambda row: TableCell(", ".join(row.flags)),
     }
     html = table("Categories that contradict the model", flagged, columns)

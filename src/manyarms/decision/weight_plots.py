@@ -5,6 +5,7 @@ from __future__ import annotations
 import altair as alt
 
 from manyarms._base.checks import as_instance
+from manyarms.core.result_tables import share as share_text
 from manyarms.decision.chart_parts import ROW, chart_of, distinct_labels, layered, tooltips
 from manyarms.estimators.check_weights import WeightCheck
 
@@ -66,5 +67,8 @@ def weight_balance(check: WeightCheck) -> alt.LayerChart:
         base.mark_point().encode(x="weighted:Q"),
         base.mark_tick(thickness=3, size=18, color="#D55E00").encode(x="chosen:Q"),
     ]
-    words = "; ".join(f"{row['group']} chosen {row['chosen']:.1%}, weighted {row['weighted']:.1%}" for row in rows)
+    words = "; ".join(
+        f"{shown[str(row['group'])]} chosen {share_text(row['chosen'])}, weighted {share_text(row['weighted'])}"
+        for row in check.balance
+    )
     return layered(layers, max(60, ROW * len(rows)), f"Balance of the weights: {words}.")

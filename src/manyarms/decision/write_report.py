@@ -24,12 +24,21 @@ from manyarms.decision import plots
 from manyarms.decision import report_sentences as sentences
 from manyarms.decision.backtest_sections import BACKTEST_SECTIONS, backtest_cards
 from manyarms.decision.decide import Decision
-from manyarms.decision.report_parts import notes
+from manyarms.decision.recommendation import needed_sentence
+from manyarms.decision.report_parts import fold, notes
 from manyarms.decision.report_sections import SECTIONS, draw_charts
 from manyarms.errors import InputError
 from manyarms.jobs.backtest_result import Backtest
 
-PRINTED = ("policies", "segments", "goals", "trust", "blind", *(section.anchor for section in BACKTEST_SECTIONS))
+PRINTED = (
+    "policies",
+    "segments",
+    "goals",
+    "best",
+    "trust",
+    "blind",
+    *(section.anchor for section in BACKTEST_SECTIONS),
+)
 """Sections on paper: what a reader needs to check the answer, on two pages."""
 
 
@@ -176,10 +185,14 @@ def _cards(decision: Decision) -> str:
     mean = sentences.in_unit(number(evaluation.mean_reward), decision.unit)
     figures = {"Rounds evaluated": f"{evaluation.n_rounds:,}", "Mean logged reward": mean}
     if evaluation.pooled_rounds is not None:
-        figures = {"Rounds behind the gains": f"{evaluation.pooled_rounds:,}", **figures}
+        figures = {
+            "Rounds used for the gains": f"{evaluation.pooled_rounds:,}",
+            "Rounds used for everything else": f"{evaluation.n_rounds:,}",
+            "Mean logged reward": mean,
+        }
     best = next((row for row in evaluation.policies if row.name == decision.policy), None)
     if best is not None and best.value is not None:
-        figures[f"Value of {best.name}"] = sentences.in_unit(number(best.value.value), decision.unit)
+        figures[f"Value of {best.name} (model)"] = sentences.in_unit(number(best.value.value), decision.unit)
     if decision.probability is not None:
         figures["Probability of a gain"] = percent(decision.probability)
     cells = _figures(figures)
@@ -190,19 +203,21 @@ def _cards(decision: Decision) -> str:
 
 
 def _answer(decision: Decision) -> str:
-    """The first screen below the verdict: the gain in its unit, what blocks it, what to do next, and why."""
+    """The first screen below the verdict: the gain in its unit, what speaks against it, what to do next, and why."""
     against = sentences.blockers(decision)
-    caution = "What to be careful about" if decision.verdict == "ship" else "What blocks it"
+    caution = "What to be careful about" if decision.verdict == "ship" else "What stands in the way of shipping"
     parts = {
         "Gain": escape(sentences.gain_sentence(decision)),
         caution: notes(against),
         "What to do next": escape(decision.next_step),
     }
     rows = "".join(f"<dt>{name}</dt><dd>{html}</dd>" for name, html in parts.items() if html)
-    reason = escape(decision.reason)
-    return f'<dl class="answer">{rows}</dl><details><summary>Why</summary><p>{reason}</p></details>'.replace(
-        " %", "&nbsp;%"
-    )
+    reason = decision.reason
+    # These stand above already.
+    for known in (decision.next_step, needed_sentence(decision.sure) if against else ""):
+        reason = reason.replace(known, "").strip() if known else reason
+    why = fold("Why", f"<p>{escape(reason)}</p>" if reason else "")
+    return f'<dl class="answer">{rows}</dl>{why}'.replace(" %", "&nbsp;%")
 
 
 def _light(decision: Decision) -> str:

@@ -42,7 +42,7 @@ class Ibis(Engine):
                 'is "ibis", and the logs are not in a database.',
                 'Pass an Ibis table to read_logs, or leave engine="local".',
                 argument="engine",
-                flag_remedy="Name a table of a database with --logs, or leave --engine out.",
+                flag_remedy="Name a database table with --logs, or leave --engine out.",
             )
         if not task.takes_statistics or logs.reader.age is not None or not can_be_computed(logs.features):
             return pass_over(logs, task)

@@ -48,7 +48,7 @@ class HiddenCause(Tabular):
     """The result of `hidden_cause`.
 
     Attributes:
-        gain: The gain by the model, with its interval.
+        gain: The model's gain, with its interval.
         tipping: The bias of rewards that would bring the gain to zero, in the unit of the reward.
         tipping_to_doubt: The bias that would make the interval reach zero; 0 if it does already.
         bound: "round" if no round may have a larger bias; "mean square" if their root mean square may not.
@@ -67,15 +67,23 @@ class HiddenCause(Tabular):
         gain = signed_number(self.gain.value)
         if self.gain.value == 0.0:
             return "The gain is zero, so there is nothing for a hidden cause to overturn."
-        measure = "per round" if self.bound == "round" else "in root mean square"
-        shift = f"shift rewards by {number(self.tipping)} {measure} in the worst direction"
+        measure = "in every round" if self.bound == "round" else "(root mean square)"
         text = (
-            f"To overturn the gain of {gain}, a hidden cause would have to {shift}{_compared(self.columns, 'times')}."
+            f"To bring the model's gain of {gain} to zero, a hidden cause would have to bias rewards by "
+            f"{number(self.tipping)} {measure}, always in the most harmful direction."
         )
+        strongest = self.columns[0] if self.columns and self.columns[0].strength > 0 else None
+        if strongest is not None:
+            text += (
+                f" That is {number(strongest.times)} times the bias that hiding {strongest.column}, the strongest "
+                "context column, would cause."
+            )
         if self.tipping_to_doubt == 0.0:
             return f"{text} The interval contains zero already, so the answer is in doubt without any hidden cause."
-        less = f"{number(self.tipping_to_doubt)} is enough{_compared(self.columns, 'times_to_doubt')}"
-        return f"{text} To make its interval reach zero, {less}."
+        less = (
+            "" if strongest is None else f", {number(strongest.times_to_doubt)} times that of hiding {strongest.column}"
+        )
+        return f"{text} To make its interval touch zero, a bias of {number(self.tipping_to_doubt)} is enough{less}."
 
     def records(self) -> list[dict[str, Any]]:
         """One plain record per context column."""
@@ -88,14 +96,6 @@ class HiddenCause(Tabular):
 
     def __repr__(self) -> str:
         return self.sentence
-
-
-def _compared(columns: tuple[ColumnStrength, ...], what: str) -> str:
-    """A comparison with the strongest context column, for the end of a sentence."""
-    if not columns or not columns[0].strength > 0:
-        return ""
-    name = columns[0].column if what == "times_to_doubt" else f"{columns[0].column}, the strongest context column"
-    return f", {number(getattr(columns[0], what))} times as strongly as {name}"
 
 
 def hidden_cause(

@@ -26,7 +26,7 @@ class ResidualEvidence:
     """The evidence from which `value_on_grid` computes the value of a policy, alone or against a baseline.
 
     Attributes:
-        model: The value of the policy by the model.
+        model: The policy's value according to the model.
         centre: The same, moved by the model's error on the logged rounds as far as the policy repeats them.
         baseline: The value of the baseline, model and residuals together; 0 for none.
         distance: The share of choices in which the policy differs from the baseline, or from the log.

@@ -83,13 +83,16 @@ def diagnostic_warnings(diagnostics: Mapping[str, float], limits: Thresholds) ->
         warnings.append(f"the tail of the weights is heavy (Pareto k = {tail:.2f}), so the error bar is too narrow")
     share = diagnostics.get("max_weight_share", 0.0)
     if share > limits.max_weight_share:
-        warnings.append(f"a single round carries {share:.0%} of the total weight")
+        warnings.append(f"a single round carries {100 * share:.0f} % of the total weight")
     mean = diagnostics.get("mean_weight", 1.0)
     if abs(mean - 1.0) > limits.mean_weight_error:
-        warnings.append(f"the mean weight is {mean:.2f} instead of about 1: propensities are wrong, or support is poor")
+        warnings.append(
+            f"the mean weight is {mean:.2f} instead of about 1: either the propensities are wrong, or the log has too "
+            "few rounds like the policy's choices"
+        )
     unsupported = diagnostics.get("unsupported_mass", 0.0)
     if unsupported > limits.max_unsupported_mass:
-        warnings.append(f"{unsupported:.0%} of the policy's choices fall on actions never logged")
+        warnings.append(f"{100 * unsupported:.0f} % of the policy's choices fall on actions never logged")
     if diagnostics.get("rounded_propensities"):
         warnings.append("propensities look rounded; small ones have lost their digits")
     if diagnostics.get("estimated_propensities"):
@@ -97,7 +100,7 @@ def diagnostic_warnings(diagnostics: Mapping[str, float], limits: Thresholds) ->
     prior = diagnostics.get("prior_share", 0.0)
     if prior > limits.max_prior_share:
         warnings.append(
-            f"{prior:.0%} of the prior variance remains: the answer rests more on the prior than on the data"
+            f"{100 * prior:.0f} % of the prior variance remains: the answer rests more on the prior than on the data"
         )
     if diagnostics.get("evaluated_on_training_rounds"):
         warnings.append("the policy or the reward model was learned from these rounds; evaluate it on others")

@@ -26,7 +26,7 @@ from manyarms.prior_learning.learn_prior import learn_prior
 from manyarms.priors import from_categories
 
 TRAINING_SHARE = 0.2
-"""The share of the periods that only teach, unless another number is given."""
+"""The share of the periods used only for fitting, unless another number is given."""
 MOST_GROUPS = 30
 """Categories, or logging policies, that are forecast one by one; the rounds of all others are taken together."""
 ALL = "all rounds"
@@ -54,7 +54,7 @@ def backtest(
     of their mean reward: uncertainty about the weights, which rounds share, plus the noise of single rewards. With
     Gaussian rewards it is exact. After each day the posterior is updated with it; nothing is fitted twice.
 
-    Where there is no model, the first periods teach the prior and the noise, once, and the rest are forecast.
+    Where there is no model, the prior and the noise are learned once, from the first periods; the rest are forecast.
 
     Args:
         logs: Rounds with times; they need not be in the order of time.
@@ -64,7 +64,7 @@ def backtest(
         likelihood: The likelihood of the rewards; by default Gaussian noise of learned size.
         period: The length of a period: a timedelta, or a number where times are numbers. By default a day; days begin
             at midnight in the clock of the times.
-        training: The number of periods that only teach; by default a fifth of them, and at least one.
+        training: The number of first periods used only for fitting; by default a fifth of them, and at least one.
         categories: (K,) The category labels of the actions. Each is forecast separately. None: those of the catalog.
         logged_by: (n,) The name of the policy that logged each round. Each policy is forecast separately.
         policies: Policies by name whose values are forecast, and compared with their estimates by snIPS. The logs need
@@ -104,7 +104,7 @@ def backtest(
             report(place + 1 - first, len(periods) - first)
     forecasts, alarms = _judged(rows, false_alarm)
     facts = {
-        "rounds": f"{len(logs):,} in {len(periods):,} periods, of which {first:,} only teach",
+        "rounds": f"{len(logs):,} in {len(periods):,} periods, the first {first:,} used only for fitting",
         "empty periods": f"{periods.n_empty:,}",
         "model": repr(posterior),
     }
@@ -232,7 +232,7 @@ def _learn(
     likelihood: Likelihood | None,
     categories: Any,
 ) -> RewardPosterior:
-    """The model that the first periods teach."""
+    """The model that is learned from the first periods."""
     if prior is None:
         prior = "auto" if categories is None else from_categories(categories, dim=rounds.dim, shared_std=1.0)
     return learn_prior(rounds, prior, likelihood).posterior

@@ -45,9 +45,9 @@ def backtest_files(
     """Forecast the rounds of log files day by day, and compare with what happened; see `backtest`.
 
     The rounds are read into memory. With a `model` of earlier rounds, context columns and catalog come from it, and all
-    days are forecast; else the first days teach a model. `logged_by` names a column with the policy that logged each
-    round. `half_life` counts ages from the day that is forecast. `notes` are extra lines for `Backtest.made_with`. All
-    other arguments are those of `fit_files`.
+    days are forecast; else a model is learned from the first days. `logged_by` names a column with the policy that
+    logged each round. `half_life` counts ages from the day that is forecast. `notes` are extra lines for
+    `Backtest.made_with`. All other arguments are those of `fit_files`.
     """
     given = with_defaults("backtest_files", options, BacktestOptions)
     if given.time is None:

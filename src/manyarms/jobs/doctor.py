@@ -1,4 +1,4 @@
-"""A check-up of logs and catalog before any fit: roles of columns, findings with remedies, commands to run next."""
+"""A check-up of logs and catalog before fitting: roles of columns, findings with remedies, commands to run next."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CheckUp(Tabular):
 
     @property
     def worst(self) -> Level:
-        """The highest level among the findings: "note" where there is nothing to mend."""
+        """The highest level among the findings: "note" where there is nothing to fix."""
         levels = {finding.level for finding in self.findings}
         return "problem" if "problem" in levels else "warning" if "warning" in levels else "note"
 
@@ -86,7 +86,7 @@ def doctor(
     id: str | None = None,
     category: str | None = None,
 ) -> CheckUp:
-    """Check logs and a catalog before any fit: roles of columns, ids, gaps, leakage, support, propensities, repeats.
+    """Check logs and a catalog before fitting: roles of columns, ids, gaps, leakage, support, propensities, repeats.
 
     The roles of columns are guessed from their names and values; name those that were guessed wrongly. Files are read
     in one pass by batches, after a look at their first rows.

@@ -16,6 +16,7 @@ from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, an
 from manyarms.core.arrow_columns import table_of
 from manyarms.core.bound_policy import on_rounds
 from manyarms.core.choices import ChoiceShares
+from manyarms.core.result_tables import percent
 from manyarms.errors import InputError, ShapeError, UndefinedLiftError
 from manyarms.estimators.checked_value import Checked, pooled_difference, scaled
 from manyarms.estimators.estimator import Estimator
@@ -52,7 +53,7 @@ class PolicyResult:
         checked: The difference by `Checked`: the posterior's, corrected by the rewards of these rounds as far as they
             can tell, with an interval that also counts how far models are usually off. None without a posterior.
         trained: True if the policy was learned from the rounds that it is evaluated on.
-        given: True if the policy learned nothing here, so that all parts of a log evaluate one and the same policy.
+        given: True if the policy learned nothing here, so that all parts of a log are about one and the same policy.
         choices: The share of contexts in which it chooses each action.
         estimates: Its value by each estimator, by name.
         left_out: Estimators that could not evaluate it, with the reason.
@@ -79,14 +80,19 @@ class PolicyResult:
     @property
     def all_warnings(self) -> tuple[str, ...]:
         """All warnings about the policy, each once, with the names of the estimators it comes from."""
+        return tuple(warning_text("", names, text) for names, text in self.warnings_with_estimators)
+
+    @property
+    def warnings_with_estimators(self) -> tuple[tuple[str, str], ...]:
+        """All warnings about the policy, each once, after the names of its estimators; "" for the model's."""
         own = [*self.warnings, *(self.value.warnings if self.value is not None else ())]
         estimators = dict[str, list[str]]()
         for name, estimate in self.estimates.items():
             for warning in estimate.warnings:
                 estimators.setdefault(warning, []).append(name)
-        others = [f"{', '.join(names)}: {warning}" for warning, names in estimators.items()]
-        missing = [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
-        return tuple(dict.fromkeys([*own, *others, *missing]))
+        others = [(", ".join(names), warning) for warning, names in estimators.items()]
+        missing = [("", f"{name} left out: {reason}") for name, reason in self.left_out.items()]
+        return tuple(dict.fromkeys([*(("", text) for text in own), *others, *missing]))
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,7 @@ class SwappedHalf:
     """The other half of a log, for an evaluation that swaps halves, with what was learned from the first.
 
     Attributes:
-        policies: Policies with the names of those to evaluate, learned in the same way from the rounds that evaluate.
+        policies: Policies with the names of those to evaluate, learned in the same way from the rounds to evaluate on.
         logs: The rounds that these policies have not seen: those that the policies to evaluate were learned from.
         posterior: The model behind these policies.
     """
@@ -120,8 +126,8 @@ class Evaluation(Tabular):
         baseline: The current policy.
         policies: The candidates, in their order.
         pairs: The value of the first minus that of the second, by the names of two candidates, on request.
-        pooled_rounds: The number of rounds behind the gains where each half of a log evaluated what the other half had
-            learned; None where the gains are of the same `n_rounds` rounds as all other figures.
+        pooled_rounds: The number of rounds behind the gains where policies were learned from each half of a log and
+            evaluated on the other; None where the gains are of the same `n_rounds` rounds as all other figures.
         segments: The gains by segment; None where no segments were given, or no gain could be checked.
     """
 
@@ -143,6 +149,15 @@ class Evaluation(Tabular):
     def rows(self) -> tuple[PolicyResult, ...]:
         """The baseline, then the candidates."""
         return (self.baseline, *self.policies)
+
+    @property
+    def policies_by_warning(self) -> dict[tuple[str, str], list[str]]:
+        """The names of the policies that each warning is about; see `PolicyResult.warnings_with_estimators`."""
+        policies = dict[tuple[str, str], list[str]]()
+        for row in self.rows:
+            for warning in row.warnings_with_estimators:
+                policies.setdefault(warning, []).append(CURRENT if row is self.baseline else row.name)
+        return policies
 
     def probability_better(self, first: str, second: str) -> float | None:
         """The probability that the first policy has the higher value; None where the two were not compared."""
@@ -168,7 +183,7 @@ class Evaluation(Tabular):
 
     @property
     def expected_loss(self) -> dict[str, float]:
-        """The reward per round that is given up on average by choosing each policy and not the best, by name."""
+        """The reward per round lost on average by choosing each policy instead of the best one, by name."""
         return {name: choice.expected_loss for name, choice in self.choices.items()}
 
     def records(self, level: float = 0.95) -> list[dict[str, Any]]:
@@ -207,8 +222,9 @@ class Evaluation(Tabular):
             if row.value is not None:
                 line += f"  {row.value}"
             if row.gain is not None:
-                line += f"  gain {row.gain}, better with probability "
-                line += f"{row.gain.probability_positive:.3f}"
+                figures = str(replace(row.gain, warnings=()))
+                line += f"  gain {figures}, better with probability {percent(row.gain.probability_positive)}"
+                line += str(row.gain).removeprefix(figures)
             lines.append(line + "".join(f"  {estimator} {estimate}" for estimator, estimate in row.estimates.items()))
         return "\n".join(lines)
 
@@ -387,6 +403,12 @@ def _mean_reward(*parts: LoggedData) -> float:
     """The mean logged reward of all parts together."""
     weights = np.concatenate([row_weights(part.weights, len(part)) for part in parts])
     return float(np.average(np.concatenate([part.rewards for part in parts]), weights=weights))
+
+
+def warning_text(policies: str, estimators: str, text: str) -> str:
+    """A warning after the names of its policies and estimators: "greedy (snIPS, DR): ...". Names may be empty."""
+    places = f"{policies} ({estimators})" if policies and estimators else policies or estimators
+    return f"{places}: {text}" if places else text
 
 
 def free_name(name: str, taken: Collection[str]) -> str:

@@ -20,7 +20,7 @@ from manyarms.core import Catalog, Estimate, Fingerprint, Policy, any_shared
 from manyarms.core.feature_map import StackedMap
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
-from manyarms.jobs.evaluate import CURRENT, Evaluation, PolicyResult, evaluate
+from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate, warning_text
 from manyarms.jobs.fit_files import OnRows
 from manyarms.jobs.log_findings import row_warnings
 from manyarms.jobs.open_policies import (
@@ -210,14 +210,12 @@ def _catalog(owners: list[Any], given: Any, action: str) -> Catalog | None:
 
 def _merged_warnings(evaluation: Evaluation) -> list[str]:
     """Each warning once, with the names of its policies unless it concerns all of them."""
-    policies = dict[str, list[str]]()
-    for row in evaluation.rows:
-        for warning in row.all_warnings:
-            policies.setdefault(warning, []).append(CURRENT if row is evaluation.baseline else row.name)
     # No estimator evaluates the baseline, so their warnings are never about it.
     candidates = {row.name for row in evaluation.policies}
-    general = {warning for warning, names in policies.items() if len(names) > 1 and candidates <= set(names)}
-    return [text if text in general else f"{', '.join(names)}: {text}" for text, names in policies.items()]
+    return [
+        warning_text("" if len(names) > 1 and candidates <= set(names) else ", ".join(names), estimators, text)
+        for (estimators, text), names in evaluation.policies_by_warning.items()
+    ]
 
 
 def _record(row: PolicyResult) -> dict[str, Any]:

@@ -334,8 +334,8 @@ def _update_warnings(has_half_life: bool, as_of: str | None, dropped: DroppedRow
     unknown, whole = dropped.unknown + dropped.mapped, new_rounds + dropped.unknown
     if unknown > MOST_UNKNOWN * whole:
         warnings.append(
-            f"{unknown / whole:.0%} of the rounds have an action that the model's catalog does not list. It may be out "
-            "of date: pass today's catalog"
+            f"{100 * unknown / whole:.0f} % of the rounds have an action that the model's catalog does not list. It "
+            "may be out of date: pass today's catalog"
         )
     return warnings
 

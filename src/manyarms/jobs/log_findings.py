@@ -37,7 +37,7 @@ class LogFinding:
     """A finding in logs or catalog: one thing that the check-up noticed.
 
     Attributes:
-        level: "problem" if it must be mended, "warning" if the answer may be wrong, "note" for anything else to know.
+        level: "problem" if it must be fixed, "warning" if the answer may be wrong, "note" for anything else to know.
         subject: The column, or what the finding is about.
         problem: The finding, as a sentence.
         remedy: What to do about it, as a sentence.
@@ -214,7 +214,8 @@ def _gaps(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
         if column.n_missing and column.name in used:
             level = "problem" if share > 0.5 else "warning"
             problem = (
-                f"column {column.name} is missing in {column.n_missing:,} of {column.n_rows:,} rows ({share:.1%})."
+                f"column {column.name} is missing in {column.n_missing:,} of {column.n_rows:,} rows "
+                f"({100 * share:.1f} %)."
             )
             yield level, column.name, problem, "Fill the gaps in, leave the column out, or pass --missing drop."
         elif column.is_constant and column.n_rows > 1:
@@ -273,7 +274,7 @@ def _ids(actions: ColumnProfile, ids: ColumnProfile) -> Iterator[Row]:
         left, right = next(iter(near.items()))
         rows = sum(unknown[value] for value in near)
         problem = (
-            f"{len(near):,} ids of the logs ({rows:,} rows) nearly match the catalog: the logs have {left!r}, "
+            f"{len(near):,} ids in the logs ({rows:,} rows) nearly match the catalog: the logs have {left!r}, "
             f"the catalog has {right!r}."
         )
         yield "problem", actions.name, problem, "Spell them alike in both files."
@@ -281,7 +282,7 @@ def _ids(actions: ColumnProfile, ids: ColumnProfile) -> Iterator[Row]:
     if strange:
         first = next(iter(strange))
         rows = sum(strange.values())
-        problem = f"{len(strange):,} ids of the logs ({rows:,} rows) are not in the catalog, such as {first!r}."
+        problem = f"{len(strange):,} ids in the logs ({rows:,} rows) are not in the catalog, such as {first!r}."
         level = "problem" if len(strange) > 0.5 * actions.n_distinct else "warning"
         remedy = "Add them to the catalog, or pass --unknown drop or --unknown other."
         yield level, actions.name, problem, remedy if level == "warning" else f"Is {ids.name} the right --id? {remedy}"
@@ -289,7 +290,7 @@ def _ids(actions: ColumnProfile, ids: ColumnProfile) -> Iterator[Row]:
     never = ids.n_distinct - logged
     if never:
         share = never / max(ids.n_distinct, 1)
-        problem = f"{never:,} of {ids.n_distinct:,} items ({share:.0%}) were never logged."
+        problem = f"{never:,} of {ids.n_distinct:,} items ({100 * share:.0f} %) were never logged."
         yield (
             "note",
             ids.name,
@@ -385,12 +386,13 @@ def _repeats_and_times(logs: LogPass) -> Iterator[Row]:
     distinct = np.prod([min(column.n_distinct + 1.0, 1e6) for column in logs.columns.values()])
     expected = logs.n_hashed**2 / (2.0 * max(float(distinct), 1.0))
     if logs.n_repeated > 10 * expected + 5 and share > 0.001:
-        problem = f"{logs.n_repeated:,} rows ({share:.1%}) are exact copies of earlier rows."
+        problem = f"{logs.n_repeated:,} rows ({100 * share:.1f} %) are exact copies of earlier rows."
         yield (
             "warning",
             "rows",
             problem,
-            "Drop rows that were written twice: they count as more evidence than there is.",
+            "If rows were written twice, drop the copies: they would count as extra evidence. With few columns, "
+            "identical rows can also arise by chance.",
         )
     days = sorted(logs.days)
     if len(days) > 2:

@@ -107,7 +107,7 @@ def score(
         out: The file to write, in CSV if it ends in .csv, else in Parquet; an existing file is replaced. Or the folder
             of parts, which all processes of the engine must be able to write to.
         top_k: The number of actions for each context.
-        keep: Columns to copy to the output, such as the id of a user.
+        keep: Columns to copy to the output, such as a user id.
         eligible: A column with a list of the actions that may be chosen in each row; None for all actions everywhere.
         missing: "refuse" a row that lacks a value, or "drop" it.
         progress: True shows how many rows are done; a function is called as progress(rows done, rows in all or 0). Only

@@ -122,7 +122,7 @@ def _with_columns(table: Expression, name: str, parts: list[Expression]) -> tupl
 
 
 def _lit(value: int) -> Expression:
-    ibis: Any = import_optional("ibis", "a table of a database", EXTRA)
+    ibis: Any = import_optional("ibis", "a database table", EXTRA)
     return ibis.literal(value, type="int64").cast("float64")
 
 
@@ -163,7 +163,7 @@ def _expanded(table: Expression, names: list[str], expansion: FeatureExpansion) 
 
 def _splines(x: Expression, inner: Float[Array, " t"], splines: Float[Array, "k p c"]) -> list[Expression]:
     """B-splines as what they are between two inner knots: polynomials."""
-    ibis: Any = import_optional("ibis", "a table of a database", EXTRA)
+    ibis: Any = import_optional("ibis", "a database table", EXTRA)
     out = list[Expression]()
     for pieces in splines:
         parts = [_polynomial(x - float(left), piece) for left, piece in zip(inner, pieces, strict=False)]

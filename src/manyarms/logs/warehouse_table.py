@@ -40,7 +40,7 @@ class WarehouseTable(Source):
 
     @property
     def identity(self) -> str:
-        ibis: Any = import_optional("ibis", "a table of a database", EXTRA)
+        ibis: Any = import_optional("ibis", "a database table", EXTRA)
         backend = self.table.get_backend()
         return f"{backend.name} {getattr(backend, 'current_database', '')} {ibis.to_sql(self.table)}"
 
@@ -101,7 +101,7 @@ class WarehouseTable(Source):
 
         The database draws them anew for every query, so this can be read only once.
         """
-        ibis: Any = import_optional("ibis", "a table of a database", EXTRA)
+        ibis: Any = import_optional("ibis", "a database table", EXTRA)
         wanted = n + 6 * n**0.5 + 20
         if wanted >= self.n_rows:
             return self
@@ -146,7 +146,7 @@ def open_warehouse(address: str) -> WarehouseTable:
     Args:
         address: The address of a database as `ibis.connect` takes it, with the name of a table or view as `table`.
     """
-    ibis: Any = import_optional("ibis", "a table of a database", EXTRA)
+    ibis: Any = import_optional("ibis", "a database table", EXTRA)
     parts = urlsplit(address)
     options = dict(parse_qsl(parts.query))
     name = options.pop("table", None)

@@ -43,7 +43,8 @@ class Misfit:
         return self.p_value < SURE and not CLOSE[0] <= self.ratio <= CLOSE[1]
 
     def __str__(self) -> str:
-        return f"{self.ratio:.3g} times the expected ({self.degrees:,.10g} degrees of freedom, p = {self.p_value:.2g})"
+        test = f"{self.degrees:,.10g} degrees of freedom, p = {self.p_value:.2g}"
+        return f"{self.ratio:.3g} times the expected value ({test})"
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,10 @@ class PriorCheck:
             parts = (("noise", self.noise, "not checked, as no action has more rounds than weights"),
                      ("prior", self.prior, "not checked, as there are no rounds"))  # fmt: skip
             lines = [f"misfit of the {name}: {missing if part is None else part}" for name, part, missing in parts]
-            fine = "nothing contradicts prior or noise"
+            fine = (
+                "nothing contradicts the prior or the noise (that would take a ratio below "
+                f"{CLOSE[0]:g} or above {CLOSE[1]:g}, with p < {SURE:g})"
+            )
         return "\n".join([*lines, *([f"warning: {text}" for text in self.warnings] or [fine])])
 
 
@@ -217,7 +221,7 @@ def _warnings(noise: Misfit | None, prior: Misfit | None, noise_std: float, prio
     if prior is not None and prior.contradicts:
         warnings.append(
             f"actions differ {'more' if prior.ratio > 1 else 'less'} than the prior implies: their misfit is "
-            f"{prior.ratio:.3g} times the expected one{' (correct the noise first)' if warnings else ''}. "
+            f"{prior.ratio:.3g} times the expected value{' (correct the noise first)' if warnings else ''}. "
             + (f"{_LEARNED} or learn more of it." if prior_learned else _LEARN)
         )
     return tuple(warnings)

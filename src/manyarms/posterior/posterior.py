@@ -328,7 +328,7 @@ class Posterior(SavedModel, ABC):
         if share > MUCH_UNSUPPORTED:
             kind = "never logged" if self.n_factors == 1 else "never logged, or never with a reward"
             warnings += (
-                f"{share:.0%} of the policy's choices fall on actions {kind}: their rewards rest on the prior",
+                f"{100 * share:.0f} % of the policy's choices fall on actions {kind}: their rewards rest on the prior",
             )
         return replace(estimate, warnings=warnings, diagnostics={**estimate.diagnostics, "unsupported_mass": share})
 
@@ -338,8 +338,8 @@ def _dominated(draws: Float[Array, " s"]) -> tuple[str, ...]:
     if not squares.max() > max(DOMINATES, 12.0 / len(draws)) * squares.sum():
         return ()
     return (
-        f"one of {len(draws)} draws makes {squares.max() / squares.sum():.0%} of their variance: the tail is too heavy "
-        "for so few, and std and the upper end of intervals may be far off. Narrow the prior, or draw more",
+        f"one of {len(draws)} draws makes {100 * squares.max() / squares.sum():.0f} % of their variance: the tail is "
+        "too heavy for so few, and std and the upper end of intervals may be far off. Narrow the prior, or draw more",
     )
 
 

@@ -35,7 +35,7 @@ def new_rounds(stream: LogStream, learned_from: Sequence[Fingerprint]) -> Iterat
     known = _by_origin_and_path(learned_from)
     if isinstance(stream.source, WarehouseTable) and stream.source.fingerprints[0].origin in known:
         raise InputError(
-            "the model has seen this table of a database already: its rounds would count twice.",
+            "the model has seen this database table already: its rounds would count twice.",
             "Pass the new rows only, as in table.filter(...), or count all again with allow_repeats=True.",
             flag_remedy="Name a view of the new rows only, or count all again with --allow-repeats.",
         )

@@ -104,7 +104,8 @@ class CategoryChecks(Tabular):
             lines.append(f"and {len(rest):,} more, {sum(bool(row.flags) for row in rest):,} of them flagged")
         kind = "held out" if self.held_out else "those of the fit"
         lines.append(
-            f"{len(self.flagged):,} of {len(self):,} categories flagged (*) at {self.level:.0%}; rounds are {kind}"
+            f"{len(self.flagged):,} of {len(self):,} categories flagged (*) at {100 * self.level:.0f} %; rounds are "
+            f"{kind}"
         )
         return "\n".join(lines)
 
