@@ -1,8 +1,8 @@
-"""Are plans right, and how much does the best traffic save?
+"""Are plans right, and how much does the exploration policy save?
 
 python studies/plans.py calibration     # 200 simulated problems: decisions reached against decisions promised
 python studies/plans.py clicks          # the same for clicks, whose future rounds count by their Gaussian sites
-python studies/plans.py traffic         # rounds by the best traffic against rounds logged as now; needs MANYARMS_DATA
+python studies/plans.py traffic         # rounds with the exploration policy against rounds logged as now; needs MANYARMS_DATA
 
 Calibration: the truth is drawn from today's posterior, the planned number of rounds is logged, and the posterior is
 updated. A decision is reached if the gain is then positive, or negative, with the probability that the plan asked for.
@@ -92,7 +92,7 @@ def outcome(seed: int, rate: float | None, rounds: int) -> tuple[bool, float] | 
 
 
 def show_traffic() -> None:
-    """The rounds that questions take, logged as now and by the best traffic, on the shop and on real data."""
+    """The rounds that questions take, logged as now and with the exploration policy, on the shop and on real data."""
     folder = os.environ.get("MANYARMS_DATA")
     names = ["shop"] if folder is None else ["shop", "movielens", "science", "jester"]
     print(f"{'set':<10} {'question':<28} {'as now':>10} {'candidate':>10} {'best':>10} {'ratio':>6} {'cost':>7}")

@@ -114,28 +114,17 @@ class LogOptions(TypedDict, total=False):
     weight: Annotated[str | None, Option(None, "Column of row weights.")]
     group: Annotated[
         str | None,
-        Option(
-            None,
-            "Column of users or sessions. Rounds of one group are not treated as independent (clustered standard "
-            "errors).",
-        ),
+        Option(None, "Column of users or sessions, whose rounds are not independent (clustered standard errors)."),
     ]
-    time: Annotated[
-        str | None,
-        Option(None, "Column of times; needed for half-life and maturity."),
-    ]
+    time: Annotated[str | None, Option(None, "Column of times; needed for half-life and maturity.")]
     segment: Annotated[
         str | None,
-        Option(
-            None,
-            "Column of segments, such as countries: gains are also shown per segment. It may be a context column.",
-        ),
+        Option(None, "Column of segments, such as countries, to show gains per segment; may be a context column."),
     ]
     eligible: Annotated[
         str | None,
         Option(
-            None,
-            "Column with lists of the actions that could be chosen in each round; policies choose among them.",
+            None, "Column with lists of the actions that could be chosen in each round; policies choose among them."
         ),
     ]
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
@@ -168,11 +157,7 @@ class LogOptions(TypedDict, total=False):
     ]
     maturity: Annotated[
         timedelta | None,
-        Option(
-            None,
-            "Leave out rounds younger than this, such as 2d: their rewards may still arrive.",
-            metavar="DURATION",
-        ),
+        Option(None, "Leave out rounds younger than this, such as 2d: rewards may still arrive.", metavar="DURATION"),
     ]
     now: Annotated[
         datetime | None,
@@ -225,27 +210,17 @@ class PriorOptions(TypedDict, total=False):
         bool,
         Option(
             True,
-            "Learn the standard deviations, the means and the noise from the logs (default), or use the values that "
-            "the other options give.",
+            "Learn the standard deviations, the means and the noise from the logs (default), or use the given values.",
             "learn",
         ),
     ]
     effect_std: Annotated[
         float,
-        Option(
-            1.0,
-            "Standard deviation of the effect that actions in a category share; only a starting value if it is "
-            "learned.",
-            alias="--prior-std",
-        ),
+        Option(1.0, "Standard deviation of the effect that each category adds, unless learned.", alias="--prior-std"),
     ]
-    action_std: Annotated[
-        float,
-        Option(1.0, "Standard deviation of an action around its category; only a starting value if it is learned."),
-    ]
+    action_std: Annotated[float, Option(1.0, "Standard deviation of an action around its category, unless learned.")]
     shared_std: Annotated[
-        float,
-        Option(1.0, "Standard deviation of the effect that all actions share; only a starting value if it is learned."),
+        float, Option(1.0, "Standard deviation of the effect that all actions share, unless learned.")
     ]
     n_components: Annotated[
         int | None,
@@ -266,10 +241,7 @@ class LikelihoodOptions(TypedDict, total=False):
             metavar="KIND",
         ),
     ]
-    noise_std: Annotated[
-        float,
-        Option(1.0, "Standard deviation of a single reward around its mean; only a starting value if it is learned."),
-    ]
+    noise_std: Annotated[float, Option(1.0, "Standard deviation of a single reward around its mean, unless learned.")]
 
 
 OWN = (
@@ -374,8 +346,7 @@ class BacktestPeriods(TypedDict, total=False):
         timedelta | None, Option(None, "Length of a period, such as 1d, 1w or 6h (default 1d).", metavar="DURATION")
     ]
     training: Annotated[
-        int | None,
-        Option(None, "Number of first periods used only for fitting (default: a fifth of them).", minimum=1),
+        int | None, Option(None, "Number of first periods used only for fitting (default: a fifth of them).", minimum=1)
     ]
     logged_by: Annotated[
         str | None,
@@ -409,10 +380,7 @@ class PlanOptions(LogOptions, CatalogFile, total=False):
     ]
     chance: Annotated[float, Option(0.8, "Probability with which the planned rounds should reach a decision.")]
     share: Annotated[float, Option(0.2, "Share of the traffic that may go to the candidate or to exploration.")]
-    max_cost: Annotated[
-        float | None,
-        Option(None, "Expected reward per round that this share may cost at most, in the unit of the reward."),
-    ]
+    max_cost: Annotated[float | None, Option(None, "Expected reward per round that this share may cost at most.")]
     sample: Annotated[
         int, Option(20_000, "Plan with at most this many rounds, drawn at random if there are more.", minimum=2)
     ]
