@@ -2,7 +2,7 @@
 
 python studies/plans.py calibration     # 200 simulated problems: decisions reached against decisions promised
 python studies/plans.py clicks          # the same for clicks, whose future rounds count by their Gaussian sites
-python studies/plans.py traffic         # rounds with the exploration policy against rounds logged as now; needs MANYARMS_DATA
+python studies/plans.py traffic         # rounds with the exploration policy and as now; needs MANYARMS_DATA
 
 Calibration: the truth is drawn from today's posterior, the planned number of rounds is logged, and the posterior is
 updated. A decision is reached if the gain is then positive, or negative, with the probability that the plan asked for.

@@ -34,6 +34,7 @@ def core_calls() -> Iterator[HostileCall]:
         ids=w.ids, categories=w.categories, tags=w.tags, paths=[["t", name] for name in w.categories],
         embeddings=w.embeddings), tags="labels", paths="labels")  # fmt: skip
     yield make_method("Catalog.numbers", lambda w: w.catalog, lambda w: dict(ids=w.ids[:3]))
+    yield make_method("Catalog.name_of", lambda w: w.catalog, lambda w: dict(action=2))
     yield make_method("Catalog.find", lambda w: w.catalog, lambda w: dict(ids=w.ids[:3]))
     yield make_method(
         "Catalog.grown_with",

@@ -183,7 +183,7 @@ def test_rounds_later_than_now_are_counted_in_full_with_a_warning(shop, tmp_path
     [
         (["--context", "age,height"], ["no column 'height'", "the columns are user, age, city"]),
         (["--action", "sku"], ["no column 'sku'"]),
-        (["--id", "nr"], ["no column 'nr'", "the columns are sku, kind, size"]),
+        (["--id", "nr"], ["no column 'nr'", "its columns are sku, kind, size"]),
         (["--category", "brand"], ["no column 'brand'"]),
         (["--catalog", "nowhere.parquet"], ["there is no file or folder nowhere.parquet"]),
         (["--logs", "empty"], ["holds no file"]),

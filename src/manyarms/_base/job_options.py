@@ -33,7 +33,6 @@ LikelihoodKind = Literal["gaussian", "bernoulli", "poisson", "student-t", "log-n
 """The distribution of rewards given their mean."""
 
 FLOOR = "clip, a floor on the propensity, none by default"
-
 POLICIES = {
     "greedy": "",
     "pessimistic": "delta, 0.05 by default",

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_instance, frozen
+from manyarms._base.checks import Array, as_actions, as_instance, frozen
 from manyarms.core.action_columns import as_column, as_embeddings, as_paths, as_tags
 from manyarms.core.labels import (
     RaggedLabels,
@@ -137,7 +137,8 @@ class Catalog(Saved):
 
     def name_of(self, action: int) -> str:
         """The name of an action, or an empty text where it has none."""
-        name = None if self.names is None else self.names[action]
+        (number,) = as_actions("action", [action], n_actions=len(self))
+        name = None if self.names is None else self.names[number]
         return "" if is_missing(name) else str(name)
 
     @cached_property
