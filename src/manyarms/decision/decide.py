@@ -291,11 +291,9 @@ def decide(
     candidate = None if model is None or best not in policies else with_own_features(
         policies[best], logs.contexts if contexts is None else contexts, logs.features, best
     )  # fmt: skip
-    # Where a guardrail blocks, more rounds about the gain would settle nothing.
-    blocked = any(not goal.holds for goal in goals if goal.policy == best)
-    recommendation, next_rounds = _planned(
-        recommendation, model, None if blocked else candidate, logs, sure, None if result is None else result.gain, unit
-    )
+    gain = None if result is None else result.gain
+    own_goals = [goal for goal in goals if goal.policy == best]
+    recommendation, next_rounds = _planned(recommendation, model, candidate, logs, sure, gain, unit, own_goals)
     return Decision(
         **vars(recommendation),
         unit=unit,
@@ -322,16 +320,15 @@ def decide(
 
 
 def _planned(
-    advice: Recommendation,
-    model: RewardPosterior | None,
-    policy: Policy | None,
-    logs: LoggedData,
-    sure: float,
-    gain: Estimate | None,
-    unit: str,
-) -> tuple[Recommendation, Plan | None]:
+    advice: Recommendation, model: RewardPosterior | None, policy: Policy | None, logs: LoggedData, sure: float,
+    gain: Estimate | None, unit: str, goals: Sequence[GuardrailResult],
+) -> tuple[Recommendation, Plan | None]:  # fmt: skip
     """A recommendation with the plan that would settle it as the next step, where it is undecided and a plan exists."""
     if model is None or policy is None or advice.verdict != "undecided":
+        return advice, None
+    # Where a guardrail blocks alone, or for certain, more rounds about the gain would settle nothing.
+    settled = gain is None or gain.probability_positive >= sure
+    if any(goal.is_broken or (settled and not goal.holds) for goal in goals):
         return advice, None
     plan = plan_open_question(model, policy, logs, sure)
     if plan is None:
@@ -342,6 +339,9 @@ def _planned(
             "For the model alone the question is settled, but the rewards do not confirm it yet. "
             f"Test {advice.policy} on a share of the traffic{size_of_a_test(gain, logs, sure, unit)}."
         )
+    unsettled = [goal.name for goal in goals if not goal.holds]
+    if unsettled:
+        step += f" The guardrail{'s' if len(unsettled) > 1 else ''} on {' and '.join(unsettled)} must hold, too."
     return replace(advice, next_step=step), plan
 
 

@@ -126,8 +126,10 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         return Recommendation("keep", best.name, sentence, reason, next_step=advice)
     sentence = f"Not decided: {best.name} looks best with {_change(best)}."
     remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
-    reason = f"Shipping requires a probability of at least {percent(sure)}. {remedy}"
-    return Recommendation("undecided", best.name, sentence, reason, next_step=remedy)
+    evidence = tuple(result.sentence for result in guardrails if result.policy == best.name and not result.holds)
+    shown = [f"{text[:1].upper()}{text[1:]}." for text in evidence]
+    reason = " ".join([f"Shipping requires a probability of at least {percent(sure)}.", *shown, remedy])
+    return Recommendation("undecided", best.name, sentence, reason, next_step=remedy, cautions=evidence)
 
 
 def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -> Recommendation:
