@@ -19,7 +19,7 @@ from manyarms.decision.report_parts import (
     table,
 )
 from manyarms.decision.report_sentences import backtest_sentence, coverage_sentence
-from manyarms.jobs.backtest_result import Backtest
+from manyarms.jobs.backtest_result import Backtest, odds_in_words
 from manyarms.jobs.reward_forecast import Series
 
 GROUPS: dict[Series, str] = {"category": "Category", "logged by": "Logged by", "policy": "Policy"}
@@ -79,7 +79,7 @@ def _alarms(result: Backtest, _: Charts) -> str:
         "Alarm in": lambda alarm: TableCell(alarm.period),
         "Drift since about": lambda alarm: TableCell(alarm.since),
         "Rewards are": lambda alarm: TableCell("higher" if alarm.z > 0 else "lower"),
-        "Evidence": lambda alarm: number_cell(min(alarm.evidence, 1e9), lambda odds: f"{odds:,.0f} to 1"),
+        "Evidence": lambda alarm: number_cell(alarm.evidence, odds_in_words),
     }
     html = table("Drift alarms", result.alarms, columns)
     return folded(len(result.alarms), html, "alarms") + about

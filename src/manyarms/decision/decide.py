@@ -296,11 +296,8 @@ def decide(
     caveats = cautions(changes, calibrated, prior_check)
     recommendation = recommend(evaluation, sure=sure, doubts=objections, cautions=caveats, guardrails=goals)
     candidate = None if model is None else own.get(best)
-    # Where a guardrail blocks, more rounds about the gain would settle nothing.
-    blocked = any(not goal.holds for goal in goals if goal.policy == best)
-    recommendation, next_rounds = _planned(
-        recommendation, model, None if blocked else candidate, logs, sure, None if result is None else result.gain, unit
-    )
+    gain, own_goals = None if result is None else result.gain, [goal for goal in goals if goal.policy == best]
+    recommendation, next_rounds = _planned(recommendation, model, candidate, logs, sure, gain, unit, own_goals)
     return Decision(
         **vars(recommendation),
         unit=unit,
@@ -327,16 +324,15 @@ def decide(
 
 
 def _planned(
-    advice: Recommendation,
-    model: RewardPosterior | None,
-    policy: Policy | None,
-    logs: LoggedData,
-    sure: float,
-    gain: Estimate | None,
-    unit: str,
-) -> tuple[Recommendation, Plan | None]:
+    advice: Recommendation, model: RewardPosterior | None, policy: Policy | None, logs: LoggedData, sure: float,
+    gain: Estimate | None, unit: str, goals: Sequence[GuardrailResult],
+) -> tuple[Recommendation, Plan | None]:  # fmt: skip
     """A recommendation with the plan that would settle it as the next step, where it is undecided and a plan exists."""
     if model is None or policy is None or advice.verdict != "undecided":
+        return advice, None
+    # Where a guardrail blocks alone, or for certain, more rounds about the gain would settle nothing.
+    settled = gain is None or gain.probability_positive >= sure
+    if any(goal.is_broken or (settled and not goal.holds) for goal in goals):
         return advice, None
     plan = plan_open_question(model, policy, logs, sure)
     if plan is None:
@@ -347,6 +343,9 @@ def _planned(
             "The model on its own is already sure, but the logged rewards do not confirm it yet. "
             f"Test {advice.policy} on a share of the traffic{size_of_a_test(gain, logs, sure, unit)}."
         )
+    unsettled = [goal.name for goal in goals if not goal.holds]
+    if unsettled:
+        step += f" The guardrail{'s' if len(unsettled) > 1 else ''} on {' and '.join(unsettled)} must hold, too."
     return replace(advice, next_step=step), plan
 
 

@@ -147,7 +147,7 @@ class Plan(Tabular):
             return f"No number of rounds would settle this. {now.reason}"
         fastest = min(self.traffic, key=lambda way: way.rounds)
         sentence = f"To {aim}, log about {rounded_count(fastest.rounds)} more rounds"
-        if fastest is now:
+        if fastest is now or rounded_count(fastest.rounds) == rounded_count(now.rounds):
             return f"{sentence} as now."
         ways = {best.name: f"with {_percent(self.share)} of them chosen to tell the policies apart"}
         sentence += f" {ways.get(fastest.name, f'with {fastest.name}')}."

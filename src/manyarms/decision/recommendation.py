@@ -129,7 +129,10 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         return Recommendation("keep", best.name, sentence, reason, next_step=advice)
     sentence = f"Not decided: {best.name} looks best; {_gain_clause(best)}."
     remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
-    return Recommendation("undecided", best.name, sentence, needed_sentence(sure), next_step=remedy)
+    evidence = tuple(result.sentence for result in guardrails if result.policy == best.name and not result.holds)
+    shown = [f"{text[:1].upper()}{text[1:]}." for text in evidence]
+    reason = " ".join([needed_sentence(sure), *shown])
+    return Recommendation("undecided", best.name, sentence, reason, next_step=remedy, cautions=evidence)
 
 
 def needed_sentence(sure: float) -> str:

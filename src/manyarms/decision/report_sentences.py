@@ -39,12 +39,6 @@ def blockers(decision: Decision) -> list[str]:
         texts.append(
             f"The probability of a gain is {percent(probability)}. Shipping requires at least {percent(decision.sure)}."
         )
-    texts += [
-        f"The guardrail on {goal.name} holds with a probability of {percent(goal.probability)}. Shipping requires at "
-        f"least {percent(goal.sure)}."
-        for goal in decision.guardrails
-        if goal.policy == decision.policy and not goal.holds
-    ]
     texts += [f"{text[:1].upper()}{text[1:]}." for text in decision.cautions]
     known = {text.rstrip(".") for text in decision.cautions}
     failed = [check for check in decision.checks if check.outcome == "failed"]

@@ -140,7 +140,8 @@ class Backtest(Tabular):
         first, others = self.alarms[0], len(self.alarms) - 1
         more = f" There are {others:,} more alarms." if others > 1 else " There is one more alarm." if others else ""
         return (
-            f"The alarm came in {first.period}, at odds of {_odds(first.evidence)} against the forecasts. {odds}."
+            f"The alarm came in {first.period}, at odds of {odds_in_words(first.evidence)} against the forecasts. "
+            f"{odds}."
             f"{more} Either the rewards have changed, or the model is wrong about their spread. A half-life lets the "
             "model forget old rounds; look for what changed before you trust a decision that rests on them."
         )
@@ -188,7 +189,8 @@ def _level(level: float) -> str:
     return f"{100 * level:g} %"
 
 
-def _odds(evidence: float) -> str:
+def odds_in_words(evidence: float) -> str:
+    """Odds, written out up to a million."""
     return f"{evidence:,.0f} to 1" if evidence < 1e6 else "over a million to 1"
 
 
