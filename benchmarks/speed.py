@@ -2,7 +2,7 @@
 
     python benchmarks/speed.py --against COMMIT      # every job at both commits in turn, and what became slower
     python benchmarks/speed.py --jobs greedy pessimistic --rows rows.json
-    python benchmarks/speed.py --compare old.json new.json
+    manyarms bench --compare old.json new.json       # rows of two runs
 
 CPU times cover all threads of a process, without imports and without making the data. Compare them within one run only:
 machines differ, and so does their load. Answers are compared too: the largest difference is in the last column.
@@ -11,11 +11,13 @@ machines differ, and so does their load. Answers are compared too: the largest d
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import resource
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,8 +27,6 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-SLOWER = 1.2
-"""A job with a larger ratio of CPU times has become slower; smaller differences are noise on a shared machine."""
 
 
 def logs_and_prior(n_actions: int, n_rounds: int, dim: int, *, clicks: bool = False, popular: bool = False) -> Any:
@@ -91,20 +91,90 @@ def fit_job(learn: bool, n_actions: int, n_rounds: int, clicks: bool) -> Callabl
     return prepare
 
 
+def halves(logs: Any) -> tuple[Any, Any]:
+    """The first half of the rounds, to learn from, and the second, to evaluate on."""
+    half = len(logs) // 2
+    return logs.take(slice(0, half)), logs.take(slice(half, 2 * half))
+
+
+def posterior_values(evaluation: Any) -> list[float]:
+    """Values and differences by the posterior, in which versions agree; checked gains changed with their method."""
+    estimates = [e for row in evaluation.rows for e in (row.value, row.difference) if e is not None]
+    return [number for estimate in estimates for number in (estimate.value, estimate.posterior_std)]
+
+
 def evaluate_job() -> Callable[[], Any]:
     """Evaluate greedy and pessimistic on held-out rounds, K = n = 100,000."""
     import manyarms as ma  # noqa: PLC0415
 
     logs, prior = logs_and_prior(100_000, 200_000, 10)
-    train, test = logs.take(slice(0, 100_000)), logs.take(slice(100_000, 200_000))
+    train, test = halves(logs)
     posterior = ma.fit(train, prior)
 
     def job() -> Any:
         policies = {"greedy": ma.Greedy(posterior), "pessimistic": ma.Pessimistic(posterior)}
-        table = ma.evaluate(policies, test, posterior)
-        return [number for row in table.records() for number in row.values() if isinstance(number, float)]
+        return posterior_values(ma.evaluate(policies, test, posterior))
 
     return job
+
+
+def estimated_job() -> Callable[[], Any]:
+    """Evaluate two policies by two estimators whose propensities come from a logistic regression over 200 actions."""
+    import manyarms as ma  # noqa: PLC0415
+
+    logs, prior = logs_and_prior(200, 40_000, 10)
+    train, test = halves(ma.LoggedData(logs.contexts, logs.actions, logs.rewards, n_actions=200))
+    posterior = ma.fit(train, prior)
+
+    def job() -> Any:
+        policies = {"greedy": ma.Greedy(posterior), "softmax": ma.Softmax(posterior, 0.5)}
+        evaluation = ma.evaluate(policies, test, posterior, estimators=[ma.IPS(), ma.SNIPS(), ma.DR(posterior)])
+        weighted = [estimate for row in evaluation.policies for estimate in row.estimates.values()]
+        return posterior_values(evaluation) + [estimate.value for estimate in weighted]
+
+    return job
+
+
+def decide_job() -> Callable[[], Any]:
+    """Decide between the current policy and two others by 10,000 rounds of clicks on 983 actions."""
+    import manyarms as ma  # noqa: PLC0415
+
+    logs, prior = logs_and_prior(983, 20_000, 5, clicks=True)
+    train, test = halves(logs)
+    posterior = ma.fit(train, prior, ma.Bernoulli())
+
+    def job() -> Any:
+        policies = {"greedy": ma.Greedy(posterior), "pessimistic": ma.Pessimistic(posterior)}
+        return posterior_values(ma.decide(policies, test, posterior).evaluation)
+
+    return job
+
+
+def averaged_job() -> Callable[[], Any]:
+    """Average a click model over the uncertainty of its prior, by 16 draws; the answer is what was learned before."""
+    import manyarms as ma  # noqa: PLC0415
+
+    logs, prior = logs_and_prior(500, 5000, 5, clicks=True)
+    learned = ma.learn_prior(logs, prior, ma.Bernoulli())
+
+    def job() -> Any:
+        learned.averaged(16, rng=np.random.default_rng(0)).value(ma.Uniform(logs.n_actions), logs.contexts)
+        return learned.posterior.log_evidence
+
+    return job
+
+
+def learner_job(name: str) -> Callable[[], Callable[[], Any]]:
+    """A gradient learner with 1,000 actions and 5,000 rounds; the answer is the objective that it reaches."""
+
+    def prepare() -> Callable[[], Any]:
+        import manyarms as ma  # noqa: PLC0415
+
+        logs, prior = logs_and_prior(1000, 5000, 10)
+        learner = ma.DRLearner(ma.fit(logs, prior)) if name == "DR" else getattr(ma, f"{name}Learner")()
+        return lambda: learner.objective(learner.learn(logs), logs)
+
+    return prepare
 
 
 JOBS: dict[str, Callable[[], Callable[[], Any]]] = {
@@ -119,6 +189,12 @@ JOBS: dict[str, Callable[[], Callable[[], Any]]] = {
     "fit, clicks": fit_job(False, 10_000, 100_000, True),
     "learn_prior, clicks": fit_job(True, 10_000, 100_000, True),
     "evaluate": evaluate_job,
+    "evaluate, estimated propensities": estimated_job,
+    "decide, clicks": decide_job,
+    "averaged(16), clicks": averaged_job,
+    "IPS learner": learner_job("IPS"),
+    "SNIPS learner": learner_job("SNIPS"),
+    "DR learner": learner_job("DR"),
 }
 
 
@@ -139,20 +215,23 @@ def in_process(name: str, source: Path, answers: Path) -> dict[str, float]:
     return json.loads(run.stdout.splitlines()[-1])
 
 
-def compare_rows(old: dict[str, Any], new: dict[str, Any], differences: dict[str, float]) -> list[str]:
-    """Print both runs side by side; the names of the jobs that became slower."""
-    print(f"{'job':30} {'before':>9} {'after':>9} {'ratio':>7} {'peak MB':>16} {'difference':>11}")
-    slower = list[str]()
-    for name in [name for name in old if name in new]:
-        before, after = old[name], new[name]
-        ratio = after["cpu_s"] / before["cpu_s"]
-        peaks = f"{before['peak_mb']:.0f} to {after['peak_mb']:.0f}"
-        gap = f"{differences[name]:.1g}" if name in differences else "-"
-        print(f"{name:30} {before['cpu_s']:9.2f} {after['cpu_s']:9.2f} {ratio:7.3f} {peaks:>16} {gap:>11}", flush=True)
-        if ratio > SLOWER:
-            slower.append(name)
-    print(f"slower: {', '.join(slower) or 'none'}")
-    return slower
+def compare_rows(old: dict[str, Any], new: dict[str, Any], differences: dict[str, float]) -> None:
+    """Print both runs side by side, and the jobs that became slower."""
+    from manyarms.bench.speed_rows import compare_speed  # noqa: PLC0415  not where jobs run at an earlier commit
+
+    print(f"{'job':34} {'before':>9} {'after':>9} {'ratio':>7} {'peak MB':>16} {'difference':>11}")
+    for change in compare_speed(speed_rows(old), speed_rows(new)).changes:
+        before, after = old[change.stage], new[change.stage]
+        peaks, gap = f"{before['peak_mb']:.0f} to {after['peak_mb']:.0f}", f"{differences[change.stage]:.1g}"
+        print(f"{change.stage:34} {change.before:9.2f} {change.after:9.2f} {change.ratio:7.3f} {peaks:>16} {gap:>11}")
+    print(compare_speed(speed_rows(old), speed_rows(new)).sentence)
+
+
+def speed_rows(rows: dict[str, Any]) -> Any:
+    """The measurements as `manyarms bench` keeps them; the size of a job is part of its name."""
+    from manyarms.bench.speed_rows import OWN_FORM, SpeedRow, SpeedRows  # noqa: PLC0415
+
+    return SpeedRows(tuple(SpeedRow(name, OWN_FORM, 0, 0, 0, **row) for name, row in rows.items()))
 
 
 def run_jobs(names: list[str], sources: list[Path], repeats: int) -> tuple[list[dict[str, Any]], dict[str, float]]:
@@ -175,31 +254,26 @@ def run_jobs(names: list[str], sources: list[Path], repeats: int) -> tuple[list[
 
 
 def main() -> None:
-    """Run jobs, or compare the rows of two runs."""
+    """Run jobs here, or here and at another commit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", help="a commit to compare with")
     parser.add_argument("--jobs", nargs="*", choices=JOBS, default=list(JOBS))
     parser.add_argument("--rows", type=Path, help="where to write the rows, as JSON")
-    parser.add_argument("--compare", nargs=2, type=Path, metavar=("OLD", "NEW"), help="rows of two runs")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
     parser.add_argument("--answers", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.job:
         print(json.dumps(measure(args.job, args.answers)))
-    elif args.compare:
-        sys.exit(bool(compare_rows(*(json.loads(file.read_text()) for file in args.compare), {})))
-    elif args.against:
+        return
+    sys.path.insert(0, str(ROOT / "src"))
+    if args.against:
         with tempfile.TemporaryDirectory() as folder:
-            subprocess.run(
-                ["git", "-C", ROOT, "worktree", "add", "--detach", folder, args.against],
-                check=True,
-                capture_output=True,
+            packed = subprocess.run(
+                ["git", "-C", ROOT, "archive", args.against, "src"], check=True, capture_output=True
             )
-            try:
-                (old, new), differences = run_jobs(args.jobs, [Path(folder) / "src", ROOT / "src"], args.repeats)
-            finally:
-                subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", folder], check=True)
+            tarfile.open(fileobj=io.BytesIO(packed.stdout)).extractall(folder, filter="data")
+            (old, new), differences = run_jobs(args.jobs, [Path(folder) / "src", ROOT / "src"], args.repeats)
         compare_rows(old, new, differences)
         save_rows(args.rows, new)
     else:
@@ -212,7 +286,7 @@ def main() -> None:
 def save_rows(file: Path | None, rows: dict[str, Any]) -> None:
     """Write rows where they were asked for."""
     if file is not None:
-        file.write_text(json.dumps(rows, indent=1) + "\n")
+        speed_rows(rows).save(file)
 
 
 if __name__ == "__main__":

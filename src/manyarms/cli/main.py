@@ -8,6 +8,7 @@ import typer
 
 from manyarms._version import __version__
 from manyarms.cli.backtest_command import backtest_command
+from manyarms.cli.bench_command import bench_command
 from manyarms.cli.commands import (
     decide_command,
     evaluate_command,
@@ -50,6 +51,7 @@ EXAMPLES = {
     "--policy explore.arrow --chart plan.svg",
     sample_data_command: "sample-data --out practice",
     demo_command: "demo --items 500 --categories 20 --rounds 5000 --json",
+    bench_command: "bench fit value greedy --rows today.json",
     reproduce_command: "reproduce synthetic-opl movielens --quick --data my-data",
 }
 
