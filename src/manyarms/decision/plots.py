@@ -116,10 +116,10 @@ def probability_better(evaluation: Evaluation) -> alt.LayerChart:
         x=alt.X(
             "column:N",
             sort=names,
-            title="... than the policy in this column",
+            title="probability that the policy in the row is better than the one in the column",
             axis=alt.Axis(orient="top", labelAngle=-45),
         ),
-        y=alt.Y("row:N", sort=names, title="The policy in this row is better ..."),
+        y=alt.Y("row:N", sort=names, title=None),  # a title along so few rows would be cut off
         tooltip=tooltips({"row:N": "policy", "column:N": "compared with", "shown:N": "probability of being better"}),
     )
     ramp = alt.Scale(domain=[0, 0.5, 1], range="diverging", interpolate="rgb")
