@@ -179,7 +179,7 @@ def test_a_command_reads_a_table_by_its_address(duckdb_address, tmp_path):
     again = ma.read_logs(
         duckdb_address, CONTEXT, "item", "reward", "p", model.catalog, features=model.features, weight="w"
     )
-    with pytest.raises(InputError, match="has seen this table"):
+    with pytest.raises(InputError, match="has seen this database table"):
         model.update(again)
     done(
         "evaluate", "--model", tmp_path / "model.arrow", "--logs", duckdb_address, *flags, "--sample", "500",

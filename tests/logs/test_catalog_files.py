@@ -61,7 +61,7 @@ def test_lists_are_taken_as_they_are_and_other_is_an_action_of_which_nothing_is_
 
 def test_a_bad_catalog_is_refused_by_column_and_row():
     for words, arguments, options in (
-        ("no column 'id'; the columns are sku", (table(), "id"), {}),
+        ("no column 'id'; its columns are sku", (table(), "id"), {}),
         ("'s00' is in row 0 and in row 14", (pa.concat_tables([table(), table().slice(0, 1)]), "sku"), {}),
         ("columns kind must hold numbers", (table(), "sku"), {"embedding": "kind"}),
         ("column e0 must hold lists or texts", (table(), "sku"), {"tags": "e0"}),

@@ -130,8 +130,8 @@ class PriorCheck:
                      ("prior", self.prior, "not checked, as there are no rounds"))  # fmt: skip
             lines = [f"misfit of the {name}: {missing if part is None else part}" for name, part, missing in parts]
             fine = (
-                "nothing contradicts the prior or the noise (that would take a ratio below "
-                f"{CLOSE[0]:g} or above {CLOSE[1]:g}, with p < {SURE:g})"
+                "nothing contradicts the prior or the noise "
+                f"(needs a ratio outside {CLOSE[0]:g} to {CLOSE[1]:g}, with p < {SURE:g})"
             )
         return "\n".join([*lines, *([f"warning: {text}" for text in self.warnings] or [fine])])
 
