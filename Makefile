@@ -6,7 +6,7 @@ RUN := $(BIN)/python
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-dependencies lint types layers unit unit-all docs docs-serve format lock release-check \
+.PHONY: help demo test test-all test-dependencies lint types types-of-tests layers unit unit-all docs docs-serve format lock release-check \
 	line-coverage coverage reproduce benchmark learned-priors taxonomy real-priors decisions clicks clicks-at-scale \
 	estimators-at-scale out-of-core plans looks segments warehouse notebooks comparison gallery item-index trust clean
 
@@ -16,16 +16,21 @@ help:  ## list the targets
 demo: $(VENV)/.installed  ## a made-up shop, from its log to a decision
 	$(BIN)/manyarms demo
 
-test: lint types layers unit docs  ## lint, types, layers, the fast tests, the docs
+# Two at a time: where a test waits for a process or a file, the types and the docs go on.
+test: $(VENV)/.installed-dev  ## lint, types, layers, the fast tests, the docs
+	+@$(MAKE) --no-print-directory -j 2 lint layers types unit docs
 
-test-all: lint types layers unit-all docs  ## the same with the slow tests
+test-all: lint types types-of-tests layers unit-all docs  ## the same with the slow tests and the types of the tests
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/.installed-dev
-	$(BIN)/pyright & src=$$!; $(BIN)/pyright -p tests && wait $$src
+	$(BIN)/pyright
+
+types-of-tests: $(VENV)/.installed-dev  ## every name and attribute that a test uses exists
+	$(BIN)/pyright -p tests
 
 layers: $(VENV)/.installed-dev
 	$(BIN)/lint-imports

@@ -17,6 +17,14 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("manyarms")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """One process runs all tests of a file, so that no fixture of a file is made twice."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.fixture(autouse=True)
 def shapes():
     """The first calls of every function in every test have their shapes checked."""

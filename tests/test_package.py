@@ -109,7 +109,7 @@ def test_python_blocks_on_experiments_run_as_a_script(tmp_path):
     assert re.search(r"^sDM over mine: [+-]\d\.\d+ ± \d\.\d+$", done.stdout, flags=re.MULTILINE)
 
 
-LONG_PAGES = ("delayed-rewards", "features-and-priors", "likelihoods", "routing")
+LONG_PAGES = ("delayed-rewards", "ecosystem", "features-and-priors", "goals", "likelihoods", "own-policy", "routing")
 EXECUTED = [
     pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in LONG_PAGES else [])
     for page in PAGES

@@ -8,13 +8,14 @@ import manyarms as ma
 from manyarms.engines import Engine
 from manyarms.engines.dask import Dask
 
-SPARK_IN_SHORT = "test_every_engine_finds_what_rounds_in_memory_give[spark-Gaussian(noise_std=0.5)]"
+IN_SHORT = ("test_every_engine_finds_what_rounds_in_memory_give[spark-Gaussian(noise_std=0.5)]",)
+LONG = ("test_values_learned_priors_and_scores_do_not_depend_on_the_engine[dask]",)
 
 
 def pytest_collection_modifyitems(items):
-    """Spark takes its time: of the claims that hold on every engine, the fast tests try one on Spark."""
+    """Clusters take their time: of the claims that hold on every engine, the fast tests try one on Spark."""
     for item in items:
-        if "[spark" in item.name and item.name != SPARK_IN_SHORT:
+        if ("[spark" in item.name and item.name not in IN_SHORT) or item.name in LONG:
             item.add_marker(pytest.mark.slow)
 
 
