@@ -367,7 +367,7 @@ def _refuse_by_row(**arguments: Any) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise InputError(
-                "does not go with logs that are split here, to learn a model from one half.",
+                "cannot be used if no model is given, since the logs are then split to learn one.",
                 "Split the logs yourself, learn a model and policies, and pass them.",
                 argument=name,
             )

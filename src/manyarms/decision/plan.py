@@ -45,7 +45,7 @@ class Traffic:
         rounds: The rounds after which a decision is reached with the wished probability; inf if no number suffices.
         chance_in_the_end: The probability of a decision after infinitely many such rounds.
         cost: The expected reward that is given up per round, compared with logging as now.
-        reason: Where no number of rounds suffices, the reason in plain words; else empty.
+        reason: Where no number of rounds is enough, the reason in plain words; else empty.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Traffic:
 
     def __str__(self) -> str:
         if not np.isfinite(self.rounds):
-            return f"{self.name}: no number of rounds suffices. {self.reason}"
+            return f"{self.name}: no number of rounds is enough. {self.reason}"
         cost = f", at a cost of {number(self.cost)} per round" if self.cost > 0 else ""
         return f"{self.name}: {self.rounds:,.0f} rounds{cost}"
 
@@ -153,7 +153,7 @@ class Plan(Tabular):
         sentence += f" {ways.get(fastest.name, f'with {fastest.name}')}."
         if np.isfinite(now.rounds):
             return f"{sentence} Logged as now, it would take about {rounded_count(now.rounds)}."
-        return f"{sentence} Logged as now, no number would do. {now.reason}"
+        return f"{sentence} Logged as now, no number of rounds would be enough. {now.reason}"
 
     def __str__(self) -> str:
         if self.rounds == 0:
@@ -163,7 +163,7 @@ class Plan(Tabular):
         )
 
     def __repr__(self) -> str:
-        return f"Plan({self.rounds:,.0f} rounds)" if np.isfinite(self.rounds) else "Plan(no number of rounds suffices)"
+        return f"Plan({self.rounds:,.0f} rounds)" if np.isfinite(self.rounds) else "Plan(no number of rounds is enough)"
 
 
 def plan(
@@ -294,11 +294,11 @@ def _reason(future: FutureGain) -> str:
     left = future.variance_at(MOST_ROUNDS) / max(future.variance_at(0.0), np.finfo(float).tiny)
     remains = f"so {_percent(left)} of the variance of the gain would remain"
     if not hidden.any():
-        return f"Such rounds never vary in some of the features that the gain depends on, {remains}."
+        return f"In such rounds, some of the features that the gain depends on never vary, {remains}."
     part = size[hidden].sum() / max(size[differs].sum(), np.finfo(float).tiny)
     return (
-        f"Such rounds never show {hidden.sum():,} of the {differs.sum():,} actions in which the policies differ, "
-        f"which make up {_percent(part)} of the difference, {remains}."
+        f"Such rounds never show {hidden.sum():,} of the {differs.sum():,} actions in which the policies differ. These "
+        f"make up {_percent(part)} of the difference, {remains}."
     )
 
 
@@ -356,8 +356,8 @@ def size_of_a_test(gain: Estimate | None, logs: LoggedData, sure: float, unit: s
     rounds = rounds_of_a_test(gain.value, float(np.average((logs.rewards - mean) ** 2, weights=counts)), sure)
     shown = f"{signed_number(gain.value)} {unit}".strip()
     return (
-        f": about {rounded_count(rounds)} rounds with it, and as many with the {CURRENT}, show a gain of {shown} with "
-        f"a probability of {_percent(CHANCE)}"
+        f": about {rounded_count(rounds)} rounds with it, and as many with the {CURRENT}, would show a gain of {shown} "
+        f"with a probability of {_percent(CHANCE)}"
     )
 
 
