@@ -190,7 +190,7 @@ def fit_files(
     if given.likelihood == "gaussian" and rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1 but were taken as Gaussian: for clicks, use the bernoulli likelihood")
     if not posterior.statistics.n_rounds:
-        warnings.append("no rounds are left, so the model is only a prior: check what maturity, missing and unknown drop")
+        warnings.append("no rounds are left, so the model is its prior: check what maturity, missing and unknown drop")
     return FitResult(posterior, learned, stream.dropped, tuple(warnings), _saved(posterior, out))
 
 
