@@ -120,14 +120,16 @@ class LogOptions(TypedDict, total=False):
         Option(None, "Column that lists the actions available in each round. Policies then choose only among these."),
     ]
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
-    max_levels: Annotated[int, Option(100, "Most levels per categorical column; rarer ones are merged.", minimum=1)]
+    max_levels: Annotated[
+        int, Option(100, "Maximum number of levels per categorical column; rarer levels are merged.", minimum=1)
+    ]
     expand: Annotated[
         Expand | None,
         Option(
             None,
-            "Add nonlinear features of the numeric context columns. splines: six cubic splines per column. products: "
-            "the product of every pair of columns. fourier: 100 random Fourier features of all columns. nystroem: 50 "
-            "Nyström features of all columns.",
+            "Add nonlinear features of the numeric context columns.\n\nsplines: six cubic splines per column.\n\n"
+            "products: the product of every pair of columns.\n\nfourier: 100 random Fourier features of all columns."
+            "\n\nnystroem: 50 Nyström features of all columns.",
         ),
     ]
     missing: Annotated[
@@ -198,10 +200,7 @@ class PriorOptions(TypedDict, total=False):
         bool,
         Option(True, "Learn the prior and the noise from the logs (default), or use the given values.", "learn"),
     ]
-    effect_std: Annotated[
-        float,
-        Option(1.0, f"Standard deviation of the effect that each category adds. {START}", alias="--prior-std"),
-    ]
+    effect_std: Annotated[float, Option(1.0, f"Standard deviation of category effects. {START}", alias="--prior-std")]
     action_std: Annotated[float, Option(1.0, f"Standard deviation of an action around its category. {START}")]
     shared_std: Annotated[float, Option(1.0, f"Standard deviation of the effect that all actions share. {START}")]
     n_components: Annotated[
@@ -227,16 +226,18 @@ class LikelihoodOptions(TypedDict, total=False):
 
 
 RULES = (
-    "greedy (highest expected reward), pessimistic[:delta] (highest lower bound on it; default 0.05, a smaller delta "
-    "is more cautious), softmax:temperature (better actions more often; a lower temperature is closer to greedy), "
-    "thompson[:draws] (each action as often as it is best in draws from the posterior; default 100, more are slower), "
-    "epsilon-greedy:epsilon (greedy, but a random action in a share epsilon of rounds), uniform (every action equally "
-    "often)"
+    "greedy: the action with the highest expected reward.\n\n"
+    "pessimistic[:delta]: the highest lower bound on it. A smaller delta is more cautious (default 0.05).\n\n"
+    "softmax:temperature: better actions more often. A lower temperature is closer to greedy.\n\n"
+    "thompson[:draws]: each action as often as it is best in posterior draws (default 100 draws; more are slower).\n\n"
+    "epsilon-greedy:epsilon: greedy, but a random action in a share epsilon of rounds.\n\n"
+    "uniform: every action equally often.\n\n"
 )
 OWN = (
-    "Your own: column:NAME (a column of the logs with its picks), table:FILE[:KEY] (a table of its picks, or of their "
-    "probabilities, by the values of the column KEY), shares:FILE (a table with a share of the traffic per item). To "
-    "name a policy, write NAME= before it, as in new=column:recommended."
+    "FILE: a policy file.\n\ncolumn:NAME: your own picks, in a column of the logs.\n\n"
+    "table:FILE[:KEY]: your own picks, or their probabilities, in a table by the values of the column KEY.\n\n"
+    "shares:FILE: your own policy, as a table with a share of the traffic for each item.\n\n"
+    "To name a policy, write NAME= before it, as in new=column:recommended."
 )
 POSITIONS = "If your own policy gives ranked lists: the weight of each position, top first, such as 1,0.5,0.25."
 
@@ -248,7 +249,7 @@ class EvaluationOptions(TypedDict, total=False):
         Names,
         Option(
             ("greedy", "pessimistic", "uniform"),
-            f"Policies to evaluate, separated by commas. Made from the model: {RULES}. Saved: policy files. {OWN}",
+            f"Policies to evaluate, separated by commas.\n\n{RULES}{OWN}",
             metavar="NAME,FILE,...",
         ),
     ]
@@ -298,8 +299,9 @@ class ProposalOptions(TypedDict, total=False):
         Names,
         Option(
             ("greedy", "pessimistic", "softmax"),
-            f"Policies to evaluate, separated by commas. Learned from the logs: {RULES}. Without a number, softmax "
-            f"uses the standard deviation of the expected rewards of logged actions. Saved: policy files. {OWN}",
+            "Policies to evaluate, separated by commas. The first six are learned from the logs.\n\n"
+            f"{RULES.replace('softmax:temperature', 'softmax[:temperature]')}{OWN}\n\nWithout a number, the "
+            "temperature of softmax is the standard deviation of the expected rewards of the logged actions.",
             metavar="NAME,FILE,...",
         ),
     ]
@@ -366,7 +368,7 @@ class PlanOptions(LogOptions, CatalogFile, total=False):
         str,
         Option(
             "greedy",
-            f"Policy that you consider shipping: a policy file, or the name of a policy made from the model: {RULES}.",
+            f"Policy that you consider shipping.\n\n{RULES}FILE: a policy file.",
             metavar="NAME|FILE",
         ),
     ]
@@ -440,7 +442,7 @@ def takes(*kinds: type) -> Callable[[F], F]:
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=hint)
             for name, (hint, option) in known.items()
         ]
-        lines = [f"        {name}: {option.help}" for name, (_, option) in known.items()]
+        lines = [f"        {name}: {' '.join(option.help.split())}" for name, (_, option) in known.items()]
         function.__signature__ = signature.replace(parameters=[*own, *shown])  # pyright: ignore[reportFunctionMemberAccess]
         function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", "Options:", *lines])
         return function

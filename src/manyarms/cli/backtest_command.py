@@ -34,7 +34,9 @@ def backtest_command(
         Path | None,
         typer.Option("--out", help="Page to write (HTML or JSON), or a folder for the charts as SVG or PNG files."),
     ] = None,
-    level: Annotated[float, typer.Option("--level", min=0.0, max=1.0, help="Nominal coverage of intervals.")] = 0.95,
+    level: Annotated[
+        float, typer.Option("--level", min=0.0, max=1.0, help="Nominal coverage of the forecast intervals.")
+    ] = 0.95,
     false_alarm: Annotated[
         float,
         typer.Option(
@@ -48,7 +50,7 @@ def backtest_command(
     as_json: f.Json = False,
     **options: Any,
 ) -> None:
-    """Forecast each day from the days before it, and compare with what happened.
+    """Forecast each day from the days before it, and compare with the outcome.
 
     Forecasts the mean reward of each period (a day by default): of all rounds,
     of each category and, with --logged-by, of each policy. The intervals include

@@ -146,7 +146,7 @@ def learn_command(
             "--policy",
             metavar="NAME[:NUMBER]",
             autocompletion=f.policy_names,
-            help=f"Policy to make: {o.RULES.replace('default 100,', 'default 1000,')}.",
+            help=f"Policy to make.\n\n{o.RULES.replace('default 100 draws', 'default 1000 draws').strip()}",
         ),
     ] = "greedy",
     seed: f.Seed = 0,

@@ -150,7 +150,9 @@ def _flag(name: str, hint: Any, option: Option, panel: str | None) -> inspect.Pa
 
 def _help(option: Option) -> str:
     """The help of an option, with its default where that says something."""
-    if option.default in (None, (), NEEDED) or isinstance(option.default, bool):
+    if option.default is NEEDED:
+        return f"{option.help} Required, here or in the --spec file."
+    if option.default in (None, ()) or isinstance(option.default, bool):
         return option.help
     default = ",".join(option.default) if isinstance(option.default, tuple) else str(option.default).removesuffix(".0")
     text = option.help.removesuffix(".")
