@@ -206,7 +206,7 @@ def decide(
     notes: Mapping[str, str] | None = None,
     progress: Progress = False,
 ) -> Decision:
-    """Evaluate policies and recommend whether to ship one of them; `write_report` makes a page of the result.
+    """Evaluate policies and recommend whether to ship one of them; `write_report` turns the result into a page.
 
     Parts that the arguments do not allow (no model, no categories, no propensities) are left out and listed in
     `Decision.omitted`.

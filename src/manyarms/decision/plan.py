@@ -42,7 +42,7 @@ class Traffic:
 
     Attributes:
         name: A few words, such as "as now".
-        rounds: The rounds after which a decision is reached with the wished probability; inf if no number suffices.
+        rounds: The rounds after which a decision is reached with the desired probability; inf if no number is enough.
         chance_in_the_end: The probability of a decision after infinitely many such rounds.
         cost: The expected reward that is given up per round, compared with logging as now.
         reason: Where no number of rounds is enough, the reason in plain words; else empty.
@@ -78,10 +78,10 @@ class Traffic:
 
 @dataclass(frozen=True, repr=False)
 class Plan(Tabular):
-    """The rounds that would settle a question, as `plan` returns it.
+    """The result of `plan`: how many more rounds would decide a question, for three ways of logging them.
 
     Attributes:
-        rounds: The rounds, logged by `logging`, after which a decision is reached with the wished probability; 0 if the
+        rounds: The rounds, logged by `logging`, after which a decision is reached with probability `chance`; 0 if the
             question is settled, inf if no number of such rounds would settle it.
         gain: The expected gain today.
         probability: The probability today that the policy is better.
@@ -90,7 +90,7 @@ class Plan(Tabular):
         items: The actions that the exploration policy shows most: number, id and name if there are any, and share.
         share: The share of the traffic for the exploration policy.
         sure: The probability that a decision needs.
-        chance: The wished probability of a decision.
+        chance: The desired probability of a decision.
     """
 
     rounds: float
@@ -182,7 +182,7 @@ def plan(
     groups: Any = None,
     rng: np.random.Generator | None = None,
 ) -> Plan:
-    """Plan the rounds that would settle whether a policy beats a baseline: how many, and logged how.
+    """Plan how many more rounds are needed to decide whether a policy beats a baseline, and how to log them.
 
     A decision is reached when the posterior probability of a positive gain is at least `sure`, or at most 1 - `sure`.
     The future rounds have contexts like those given and actions by `logging`. For Gaussian rewards the answer is exact
@@ -200,7 +200,7 @@ def plan(
         contexts: (n, d), or a table: contexts like those to come.
         logging: The policy that logs the coming rounds; by default the baseline.
         sure: The probability of a gain, or of a loss, that a decision needs.
-        chance: The wished probability of a decision.
+        chance: The desired probability of a decision.
         share: The share of the traffic that may go to the candidate or to the exploration policy.
         max_cost: The expected reward that may be given up per round; None for no limit.
         eligible: The actions that may be chosen in each row; None for all.
@@ -333,16 +333,16 @@ def plan_open_question(posterior: RewardPosterior, policy: Policy, logs: LoggedD
 
 
 def rounds_of_a_test(gain: float, variance: float, sure: float, chance: float = CHANCE) -> float:
-    """The rounds that each of two policies needs in a test, so that their means show a gain with the wished chance.
+    """The rounds that each of two policies needs in a test, so that their means show a gain with probability `chance`.
 
     The means of n rounds each differ by the gain, with a variance of 2 σ² / n. The difference exceeds z(sure) standard
-    deviations with the wished chance if n = 2 σ² (z(sure) + z(chance))² / gain².
+    deviations with probability `chance` if n = 2 σ² (z(sure) + z(chance))² / gain².
 
     Args:
         gain: The expected gain per round.
         variance: σ², the variance of single rewards.
         sure: The probability of a gain that a decision needs.
-        chance: The wished probability of a decision.
+        chance: The desired probability of a decision.
     """
     return float(np.ceil(2.0 * variance * ((ndtri(sure) + ndtri(chance)) / gain) ** 2))
 
@@ -367,7 +367,7 @@ def item_label(item: dict[str, Any]) -> str:
 
 
 def _percent(part: float) -> str:
-    """A share or a wished probability in per cent, with no more digits than it was given with."""
+    """A share or a desired probability in per cent, with no more digits than it was given with."""
     return f"{100 * part:.3g} %"
 
 

@@ -1,4 +1,4 @@
-"""`ma.backtest`: fit up to a day, forecast the next, and compare with what happened."""
+"""`ma.backtest`: forecast each day from the days before it, and compare with what happened."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def backtest(
     false_alarm: float = 0.05,
     progress: Progress = False,
 ) -> Backtest:
-    """Fit up to a day, forecast the mean reward of the next, and compare with what happened, day by day.
+    """Forecast the mean reward of each day from the days before it, and compare with what happened.
 
     A forecast knows the contexts and actions of the next day, and none of its rewards. It is the posterior predictive
     of their mean reward: uncertainty about the weights, which rounds share, plus the noise of single rewards. With

@@ -159,7 +159,7 @@ def fit_files(
     given = with_defaults("fit_files", options, FitOptions)
     if given.prior == "auto" and not given.learn_prior:
         raise InputError(
-            "is auto, which compares learned priors, and learn_prior is off.",
+            "is auto, which compares learned priors, but learn_prior is off.",
             "Name a kind of prior, or let it be learned.",
             argument="prior",
             flag_remedy="Name a kind of prior, or drop --no-learn-prior.",
