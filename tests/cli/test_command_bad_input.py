@@ -83,7 +83,7 @@ def test_a_file_where_a_folder_is_to_be_and_the_other_way_round_say_what_to_do(s
     refused(*command, tmp_path / "folder", words=["folder is a folder", "Name another file, or remove it"])
     refused(*command, tmp_path / "file", "--engine", "dask", words=["file is a file", "leave --engine out"])
     refused(*command, tmp_path / "file" / "scores", "--engine", "dask", words=["must lie in a folder"])
-    with pytest.raises(InputError, match="is a folder, such as other engines write"):
+    with pytest.raises(InputError, match="is a folder, but the local engine writes a single file"):
         ma.score(ma.load(shop / "model.arrow"), shop / "new", tmp_path / "folder")
 
 

@@ -140,7 +140,7 @@ def test_bad_guardrails_are_refused(world):
         decide(ma.Guardrail("returns", returned[1:]))
     with pytest.raises(ShapeError, match="costs of parcels must have 6 rows"):
         decide(ma.Guardrail("parcels", costs=[1.0]))
-    with pytest.raises(InputError, match="guardrails must have names of their own"):
+    with pytest.raises(InputError, match="guardrails must have different names"):
         decide(ma.Guardrail("returns", returned), ma.Guardrail("returns", returned))
     with pytest.raises(InputError, match="either rewards per round or costs per action"):
         ma.Guardrail("returns")

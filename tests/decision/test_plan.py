@@ -132,7 +132,7 @@ def test_a_plan_says_when_no_number_of_rounds_would_settle_the_question():
     posterior = ma.fit(logs, ma.priors.independent(N_ACTIONS, dim=DIM))
     planned = ma.plan(posterior, candidate, baseline, contexts, logging=ma.TablePolicy(np.eye(N_ACTIONS)[3]))
     assert planned.rounds == np.inf
-    assert "as now: no number of rounds suffices. Such rounds never show 2 of the 2 actions" in str(planned)
+    assert "as now: no number of rounds is enough. Such rounds never show 2 of the 2 actions" in str(planned)
     assert "100 % of the variance of the gain would remain" in planned.reason
     assert planned.record()["traffic"][0]["rounds"] is None
     assert np.isfinite(planned.traffic[2].rounds), "showing the two actions would settle it"
@@ -215,9 +215,9 @@ def test_an_undecided_report_says_what_would_settle_it():
     assert decision.plan.gain == pytest.approx(today.value)
     page = html_page(decision, "Mine")
     assert "What would settle it" in page and "chart-plan_chances" in page
-    words = [f"about {float(f'{way.rounds:.2g}'):,.0f} rounds" for way in decision.plan.traffic]
-    assert f"A decision with a probability of 80 % takes {words[0]} as now, " in page
-    assert f" and {words[2]} with the exploration policy." in page
+    words = [f"about {float(f'{way.rounds:.2g}'):,.0f}" for way in decision.plan.traffic]
+    assert f"More rounds needed to decide with a probability of 80 %: logged as now, {words[0]}; with " in page
+    assert f"; with the exploration policy, {words[2]}." in page
     assert escape(decision.hidden_cause.sentence) in page
     # One piece of advice: the plan's, and not also that of the verdict.
     assert decision.next_step in str(decision) and "or test" not in str(decision)

@@ -219,7 +219,7 @@ def test_times_that_are_alike_leave_the_split_to_groups_or_rows(grouped):
 
 def test_arguments_by_row_and_short_logs_are_refused():
     logs = whole_log()
-    with pytest.raises(InputError, match="true_rewards does not go with logs that are split here"):
+    with pytest.raises(InputError, match="true_rewards cannot be used if no model is given"):
         ma.decide(None, logs, true_rewards=np.zeros(len(logs)))
     with pytest.raises(InputError, match="logs has 10 rounds, too few"):
         ma.decide(None, logs.take(np.arange(10)))

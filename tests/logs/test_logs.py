@@ -293,7 +293,7 @@ def test_what_cannot_be_read_is_refused_with_a_way_out(tmp_path, own_errors):
 
     refused("no column 'height'; the columns are age, city", table(), context=["age", "height"])
     refused("comes twice", table(), context=["age", "age"])
-    refused("needs|need to know when", table(), half_life=timedelta(days=1))
+    refused("needs|need the time of each round", table(), half_life=timedelta(days=1))
     aged = {"time": "at", "half_life": timedelta(days=1)}
     refused(r"now must have a time zone.*in 2024-01-01T00:00:00\+00:00", table(), **aged, now=datetime(2024, 1, 1))
     naive = table().set_column(table().column_names.index("at"), "at", table()["at"].cast(pa.timestamp("us")))

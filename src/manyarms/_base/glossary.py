@@ -16,7 +16,7 @@ PLACES = (PACKAGE / "glossary.md", PACKAGE.parents[1] / "docs" / "glossary.md")
 
 
 def explain(term: str | None = None) -> str:
-    """The entry of the glossary on a term, such as "propensity" or "gains chart"; without one, the list of terms.
+    """The glossary entry for a term, such as "propensity" or "gains chart"; without a term, the list of all terms.
 
     Args:
         term: The term, in any case.

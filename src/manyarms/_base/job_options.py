@@ -25,9 +25,7 @@ Expand = Literal["splines", "products", "fourier", "nystroem"]
 """Further features made of the context columns."""
 PriorKind = Literal["categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "combined", "independent"]
 """The metadata through which actions share information."""
-PriorChoice = Literal[
-    "auto", "categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "combined", "independent"
-]
+PriorChoice = Literal["auto", PriorKind]
 """A kind of prior, or "auto" to choose one by its score on held-out rounds."""
 LikelihoodKind = Literal["gaussian", "bernoulli", "poisson", "student-t", "log-normal"]
 """The distribution of rewards given their mean."""
@@ -37,17 +35,14 @@ POLICIES = {
     "greedy": "",
     "pessimistic": "delta, 0.05 by default",
     "softmax": "temperature",
-    "thompson": "draws, 1000 by default (100 in evaluate)",
+    "thompson": "number of draws, 1000 by default in learn and 100 elsewhere",
     "epsilon-greedy": "epsilon",
     "uniform": "",
 }
 """Names of policies, and the meaning of the number after the name."""
 
 ESTIMATORS = {
-    "ips": FLOOR,
-    "snips": FLOOR,
-    "dr": FLOOR,
-    "sndr": FLOOR,
+    **dict.fromkeys(("ips", "snips", "dr", "sndr"), FLOOR),
     "switch-dr": "threshold",
     "dros": "shrinkage",
     "sub-gaussian-ips": "parameter",
@@ -89,19 +84,19 @@ class Option:
 
 
 LOGS = (
-    "Logs in Parquet, CSV or Arrow, with one row per round: a file, a folder or a glob; or a database table: "
-    "duckdb://shop.db?table=logs."
+    "Logs with one row per round: a Parquet, CSV or Arrow file, a folder or glob of such files, or a database table, "
+    "as in duckdb://shop.db?table=logs."
 )
-"""The help text of logs."""
+START = "If the prior is learned, this is only a starting value."
 
 
 class LogColumns(TypedDict, total=False):
     """Job options that name the path of the logs, and the columns that every job needs."""
 
     logs: Annotated[str, Option(NEEDED, LOGS, "path")]
-    context: Annotated[Names, Option((), "Context columns, separated by commas.")]
-    action: Annotated[str, Option(NEEDED, "Column of action ids.")]
-    reward: Annotated[str, Option(NEEDED, "Column of rewards.")]
+    context: Annotated[Names, Option((), "Context columns, known before the choice, such as age,city.")]
+    action: Annotated[str, Option(NEEDED, "Column with the id of the action that was chosen.")]
+    reward: Annotated[str, Option(NEEDED, "Column with the reward that followed. Larger is better.")]
     propensity: Annotated[
         str | None, Option(None, "Column of propensities: the probability with which the logged action was chosen.")
     ]
@@ -110,21 +105,19 @@ class LogColumns(TypedDict, total=False):
 class LogOptions(TypedDict, total=False):
     """Job options that turn the rows of logs into rounds: one definition for arguments, flags and specs."""
 
-    weight: Annotated[str | None, Option(None, "Column of row weights.")]
+    weight: Annotated[str | None, Option(None, "Column of row weights (default: every row counts once).")]
     group: Annotated[
         str | None,
-        Option(None, "Column of users or sessions, whose rounds are not independent (clustered standard errors)."),
+        Option(None, "Column of users or sessions. Standard errors are clustered by it, as their rounds are related."),
     ]
-    time: Annotated[str | None, Option(None, "Column of times; needed for half-life and maturity.")]
+    time: Annotated[str | None, Option(None, "Column of times. Required for half-life and maturity.")]
     segment: Annotated[
         str | None,
-        Option(None, "Column of segments, such as countries, to show gains per segment; may be a context column."),
+        Option(None, "Column of segments, such as countries, to show gains for each. It may be a context column."),
     ]
     eligible: Annotated[
         str | None,
-        Option(
-            None, "Column with lists of the actions that could be chosen in each round; policies choose among them."
-        ),
+        Option(None, "Column that lists the actions available in each round. Policies then choose only among these."),
     ]
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
     max_levels: Annotated[
@@ -134,20 +127,21 @@ class LogOptions(TypedDict, total=False):
         Expand | None,
         Option(
             None,
-            "Extra features computed from the numeric context columns. splines: splines of each. products: products of "
-            "every pair. fourier, nystroem: 100 Fourier or 50 Nyström features of all of them jointly.",
+            "Add nonlinear features of the numeric context columns.\n\nsplines: six cubic splines per column.\n\n"
+            "products: the product of every pair of columns.\n\nfourier: 100 random Fourier features of all columns."
+            "\n\nnystroem: 50 Nyström features of all columns.",
         ),
     ]
     missing: Annotated[
         Missing,
-        Option("refuse", "What to do with a row that lacks a value. refuse: stop with an error. drop: drop the row."),
+        Option("refuse", "How to treat rows with a missing value. refuse: stop with an error. drop: leave them out."),
     ]
     unknown: Annotated[
         Unknown,
         Option(
             "refuse",
-            "What to do with actions that are not in the catalog. refuse: stop with an error. drop: drop their rows. "
-            "other: pool them into one action named (other).",
+            "How to treat rows whose action is not in the catalog. refuse: stop with an error. drop: leave them out. "
+            "other: treat all such actions as one, named (other).",
         ),
     ]
     half_life: Annotated[
@@ -160,7 +154,7 @@ class LogOptions(TypedDict, total=False):
     ]
     now: Annotated[
         datetime | None,
-        Option(None, "Time from which ages are counted, in ISO 8601 (default: the current time).", metavar="TIME"),
+        Option(None, "Compute ages as of this time, in ISO 8601 (default: the current time).", metavar="TIME"),
     ]
 
 
@@ -168,27 +162,23 @@ class CatalogFile(TypedDict, total=False):
     """Job options that name the path of the catalog, and the column that identifies an action."""
 
     catalog: Annotated[
-        Any, Option(None, "Catalog of all actions, including those never shown: Parquet, CSV or Arrow.", "path")
+        Any, Option(None, "Table of all actions, including those never shown: Parquet, CSV, Arrow or database.", "path")
     ]
-    id: Annotated[str | None, Option(None, "Column of action ids; by default the same as in the logs.")]
+    id: Annotated[str | None, Option(None, "Column of action ids in the catalog (default: as in the logs).")]
 
 
 class CatalogOptions(TypedDict, total=False):
     """Job options that name the metadata columns of a catalog."""
 
-    category: Annotated[str | None, Option(None, "Column of categories.")]
-    name: Annotated[str | None, Option(None, "Column of item names, which a report shows instead of ids.")]
-    tags: Annotated[str | None, Option(None, "Column of tags: lists, or strings such as a|b.")]
+    category: Annotated[str | None, Option(None, "Column with the category of each action.")]
+    name: Annotated[str | None, Option(None, "Column with the name of each action. Reports show it instead of the id.")]
+    tags: Annotated[str | None, Option(None, "Column with the tags of each action: lists, or strings such as a|b.")]
     taxonomy: Annotated[
         Names,
-        Option(
-            (),
-            "Columns with the levels of a taxonomy, top level first, or one column with the whole path.",
-            alias="--path",
-        ),
+        Option((), "Columns of taxonomy levels, top first, or one column of paths such as food|tea.", alias="--path"),
     ]
-    embedding: Annotated[Names, Option((), "One column of vectors, or several numeric columns.")]
-    separator: Annotated[str, Option("|", "Character that separates the labels in a string.")]
+    embedding: Annotated[Names, Option((), "Embedding of each action: one column of vectors, or several columns.")]
+    separator: Annotated[str, Option("|", "Character between the tags in a string, and between the levels of a path.")]
 
 
 class PriorOptions(TypedDict, total=False):
@@ -198,29 +188,21 @@ class PriorOptions(TypedDict, total=False):
         PriorChoice | None,
         Option(
             None,
-            "How actions are related: categories, taxonomy, tags, embeddings (clustered), linear-embeddings, combined "
-            "(all of them together) or independent (not at all). auto compares these on held-out rounds and picks the "
-            "simplest one within one standard error of the best. By default, all metadata in the catalog are combined.",
+            "How actions share information: through categories, taxonomy, tags, embeddings (actions are clustered), "
+            "linear-embeddings (effects are linear in the embedding), combined (all metadata in the catalog, the "
+            "default) or independent (not at all). auto compares these on held-out rounds and picks the simplest one "
+            "within one standard error of the best.",
             "kind",
             metavar="KIND",
         ),
     ]
     learn_prior: Annotated[
         bool,
-        Option(
-            True,
-            "Learn the standard deviations, the means and the noise from the logs (default), or use the given values.",
-            "learn",
-        ),
+        Option(True, "Learn the prior and the noise from the logs (default), or use the given values.", "learn"),
     ]
-    effect_std: Annotated[
-        float,
-        Option(1.0, "Standard deviation of the effect that each category adds, unless learned.", alias="--prior-std"),
-    ]
-    action_std: Annotated[float, Option(1.0, "Standard deviation of an action around its category, unless learned.")]
-    shared_std: Annotated[
-        float, Option(1.0, "Standard deviation of the effect that all actions share, unless learned.")
-    ]
+    effect_std: Annotated[float, Option(1.0, f"Standard deviation of category effects. {START}", alias="--prior-std")]
+    action_std: Annotated[float, Option(1.0, f"Standard deviation of an action around its category. {START}")]
+    shared_std: Annotated[float, Option(1.0, f"Standard deviation of the effect that all actions share. {START}")]
     n_components: Annotated[
         int | None,
         Option(None, "Number of embedding clusters (default: chosen by BIC).", minimum=1, alias="--components"),
@@ -234,20 +216,30 @@ class LikelihoodOptions(TypedDict, total=False):
         LikelihoodKind,
         Option(
             "gaussian",
-            "Distribution of rewards: gaussian (needs only one pass over the logs), bernoulli for clicks, poisson for "
+            "Distribution of rewards: gaussian for amounts (the fastest), bernoulli for clicks (0 or 1), poisson for "
             "counts, student-t for heavy tails, log-normal for positive amounts.",
             "kind",
             metavar="KIND",
         ),
     ]
-    noise_std: Annotated[float, Option(1.0, "Standard deviation of a single reward around its mean, unless learned.")]
+    noise_std: Annotated[float, Option(1.0, f"Standard deviation of a single reward around its mean. {START}")]
 
 
-OWN = (
-    "Your own: column:NAME (a column of the logs), table:FILE[:KEY] (picks or probabilities), shares:FILE (one share "
-    "of the traffic per item). To name one, write NAME= before it: new=column:recommended."
+RULES = (
+    "greedy: the action with the highest expected reward.\n\n"
+    "pessimistic[:delta]: the highest lower bound on it. A smaller delta is more cautious (default 0.05).\n\n"
+    "softmax:temperature: better actions more often. A lower temperature is closer to greedy.\n\n"
+    "thompson[:draws]: each action as often as it is best in posterior draws (default 100 draws; more are slower).\n\n"
+    "epsilon-greedy:epsilon: greedy, but a random action in a share epsilon of rounds.\n\n"
+    "uniform: every action equally often.\n\n"
 )
-POSITIONS = "If your own policy gives ranked lists: the weight of each position, from the top, such as 1,0.5,0.25."
+OWN = (
+    "FILE: a policy file.\n\ncolumn:NAME: your own picks, in a column of the logs.\n\n"
+    "table:FILE[:KEY]: your own picks, or their probabilities, in a table by the values of the column KEY.\n\n"
+    "shares:FILE: your own policy, as a table with a share of the traffic for each item.\n\n"
+    "To name a policy, write NAME= before it, as in new=column:recommended."
+)
+POSITIONS = "If your own policy gives ranked lists: the weight of each position, top first, such as 1,0.5,0.25."
 
 
 class EvaluationOptions(TypedDict, total=False):
@@ -257,9 +249,7 @@ class EvaluationOptions(TypedDict, total=False):
         Names,
         Option(
             ("greedy", "pessimistic", "uniform"),
-            "Policies to evaluate. Made from the model: greedy, pessimistic[:delta], softmax:temperature, "
-            "thompson[:draws] (100 draws unless you give another number, and 1000 in learn; more draws take longer), "
-            f"epsilon-greedy:epsilon, uniform. Saved: policy files. {OWN}",
+            f"Policies to evaluate, separated by commas.\n\n{RULES}{OWN}",
             metavar="NAME,FILE,...",
         ),
     ]
@@ -268,15 +258,14 @@ class EvaluationOptions(TypedDict, total=False):
         Names,
         Option(
             (),
-            "Other estimators to run: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], switch-dr:threshold, "
-            "dros:shrinkage, replay, ... They use propensities, or estimate them. A clip is a floor on the propensity: "
-            "with 0.01, no weight exceeds 100.",
+            "Other estimators to run, separated by commas: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], "
+            "switch-dr:threshold, dros:shrinkage, sub-gaussian-ips:parameter, sub-gaussian-dr:parameter, "
+            "exponential-smoothing:alpha, logarithmic-smoothing:parameter, replay. Propensities are estimated if the "
+            "logs have none. clip is a floor on the propensity: with 0.01, no weight exceeds 100.",
             metavar="NAME,...",
         ),
     ]
-    sample: Annotated[
-        int, Option(100_000, "Evaluate on at most this many rounds, drawn at random if there are more.", minimum=2)
-    ]
+    sample: Annotated[int, Option(100_000, "Evaluate on at most this many rounds, drawn at random.", minimum=2)]
 
 
 class GoalOptions(TypedDict, total=False):
@@ -286,15 +275,13 @@ class GoalOptions(TypedDict, total=False):
         Names,
         Option(
             (),
-            "Other goals (columns) that a policy must not harm, with their limits: 'returns<=1%' (may rise by at most "
-            "1 percent), 'margin>=-2%' (may fall by at most 2 percent), 'calls<=0.01' (may rise by at most 0.01 per "
-            "round, in the column's own unit).",
+            "Columns that a policy must not make worse, each with a limit on the change in its mean: 'returns<=1%' "
+            "(may rise by at most 1 percent), 'margin>=-2%' (may fall by at most 2 percent), 'calls<=0.01' (may rise "
+            "by at most 0.01 per round, in the unit of the column).",
             metavar="COLUMN<=LIMIT,...",
         ),
     ]
-    guardrail_sure: Annotated[
-        float, Option(0.95, "Probability with which every guardrail must hold before a policy is shipped.")
-    ]
+    guardrail_sure: Annotated[float, Option(0.95, "Probability with which each guardrail must hold to ship a policy.")]
 
 
 class UpdateOptions(LogOptions, CatalogFile, CatalogOptions, total=False):
@@ -312,8 +299,9 @@ class ProposalOptions(TypedDict, total=False):
         Names,
         Option(
             ("greedy", "pessimistic", "softmax"),
-            "Policies to evaluate. Learned from the logs: greedy, pessimistic[:delta], softmax[:temperature], "
-            f"thompson[:draws], epsilon-greedy:epsilon, uniform. Saved: policy files. {OWN}",
+            "Policies to evaluate, separated by commas. The first six are learned from the logs.\n\n"
+            f"{RULES.replace('softmax:temperature', 'softmax[:temperature]')}{OWN}\n\nWithout a number, the "
+            "temperature of softmax is the standard deviation of the expected rewards of the logged actions.",
             metavar="NAME,FILE,...",
         ),
     ]
@@ -340,16 +328,26 @@ class DecideOptions(UpdateOptions, LikelihoodOptions, ProposalOptions, GoalOptio
 class BacktestPeriods(TypedDict, total=False):
     """Job options of a backtest: the length of a period, those only for fitting, and the policies that logged."""
 
-    time: Annotated[str | None, Option(None, "Column of times, from which the periods are made; required.")]
+    time: Annotated[str | None, Option(None, "Column of times, by which rounds are grouped into periods. Required.")]
     period: Annotated[
         timedelta | None, Option(None, "Length of a period, such as 1d, 1w or 6h (default 1d).", metavar="DURATION")
     ]
     training: Annotated[
-        int | None, Option(None, "Number of first periods used only for fitting (default: a fifth of them).", minimum=1)
+        int | None,
+        Option(
+            None,
+            "Number of periods at the start of the logs that are only used to fit the model, and are not forecast "
+            "(default: a fifth of all periods).",
+            minimum=1,
+        ),
     ]
     logged_by: Annotated[
         str | None,
-        Option(None, "Column with the name of the policy that logged each round, so that each is forecast separately."),
+        Option(
+            None,
+            "Column with the name of the policy that chose the action, if several policies were running. Each policy's "
+            "rounds are then also forecast separately.",
+        ),
     ]
 
 
@@ -360,9 +358,7 @@ class BacktestOptions(UpdateOptions, LikelihoodOptions, BacktestPeriods, total=F
 class EvaluateOptions(LogOptions, CatalogFile, EvaluationOptions, total=False):
     """Job options of `evaluate_files`: one definition for arguments, flags and specs."""
 
-    context: Annotated[
-        Names, Option((), "Context columns; needed only if neither the model nor a policy has a feature map.")
-    ]
+    context: Annotated[Names, Option((), "Context columns, unless the model or a saved policy names them.")]
 
 
 class PlanOptions(LogOptions, CatalogFile, total=False):
@@ -372,17 +368,21 @@ class PlanOptions(LogOptions, CatalogFile, total=False):
         str,
         Option(
             "greedy",
-            "Policy in question: greedy, pessimistic[:delta], softmax:temperature, thompson[:draws], "
-            "epsilon-greedy:epsilon, uniform; or a policy file.",
+            f"Policy that you consider shipping.\n\n{RULES}FILE: a policy file.",
             metavar="NAME|FILE",
         ),
     ]
-    chance: Annotated[float, Option(0.8, "Probability with which the planned rounds should reach a decision.")]
-    share: Annotated[float, Option(0.2, "Share of the traffic that may go to the candidate or to exploration.")]
-    max_cost: Annotated[float | None, Option(None, "Expected reward per round that this share may cost at most.")]
-    sample: Annotated[
-        int, Option(20_000, "Plan with at most this many rounds, drawn at random if there are more.", minimum=2)
+    chance: Annotated[float, Option(0.8, "Desired probability that the planned rounds lead to a decision.")]
+    share: Annotated[float, Option(0.2, "Share of traffic that may go to the candidate or the exploration policy.")]
+    max_cost: Annotated[
+        float | None,
+        Option(
+            None,
+            "Maximum reward to give up per round, averaged over all traffic (default: no limit). If the share would "
+            "cost more, it is lowered.",
+        ),
     ]
+    sample: Annotated[int, Option(20_000, "Plan with at most this many rounds, drawn at random.", minimum=2)]
 
 
 TABLES: Mapping[str, tuple[type, ...]] = {
@@ -442,7 +442,7 @@ def takes(*kinds: type) -> Callable[[F], F]:
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=hint)
             for name, (hint, option) in known.items()
         ]
-        lines = [f"        {name}: {option.help}" for name, (_, option) in known.items()]
+        lines = [f"        {name}: {' '.join(option.help.split())}" for name, (_, option) in known.items()]
         function.__signature__ = signature.replace(parameters=[*own, *shown])  # pyright: ignore[reportFunctionMemberAccess]
         function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", "Options:", *lines])
         return function

@@ -40,10 +40,11 @@ def table_lines(rows: SpeedRows, plan: BenchPlan) -> list[list[str]]:
 
 
 EXPLANATION = (
-    "*CPU s* is the time of manyarms. *loop*, *textbook*, *others* and *limit* are CPU times divided by it: above 1, "
-    f"manyarms is faster. *{ONE_FIT}* is a fit with the prior as it is. The limit is the time of the same operations "
-    "in a matrix product, of the same bytes in a copy, or of only reading the file, measured in the same run. "
-    "*peak MB* is the memory of Python and NumPy beyond the data. *difference* is the largest difference between the "
-    "answers, divided by the largest number in them; searches stop within their tolerance, and random draws are not "
-    "compared."
+    "*K*, *n* and *d* are the numbers of actions, rounds and features. *CPU s* is the CPU time of manyarms in seconds. "
+    "*loop*, *textbook*, *others* and *limit* are CPU times divided by it: above 1 means that manyarms is faster. "
+    f"*{ONE_FIT}* is a fit with a fixed prior. *limit* is the fastest time that this machine allows: that of the same "
+    "number of operations in a matrix product, of copying the same number of bytes, or of only reading the file. "
+    "*peak MB* is the memory that Python and NumPy use in addition to the data. *difference* is the largest difference "
+    "between the answers, divided by the largest number in them. Iterative searches differ within their tolerance. "
+    "Random draws are not compared."
 )

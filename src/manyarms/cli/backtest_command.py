@@ -34,26 +34,29 @@ def backtest_command(
         Path | None,
         typer.Option("--out", help="Page to write (HTML or JSON), or a folder for the charts as SVG or PNG files."),
     ] = None,
-    level: Annotated[float, typer.Option("--level", min=0.0, max=1.0, help="Coverage of the intervals.")] = 0.95,
+    level: Annotated[
+        float, typer.Option("--level", min=0.0, max=1.0, help="Nominal coverage of the forecast intervals.")
+    ] = 0.95,
     false_alarm: Annotated[
         float,
         typer.Option(
             "--false-alarm",
             min=0.0,
             max=1.0,
-            help="Maximum probability of a false alarm, that is, of an alarm although the forecasts are right.",
+            help="Maximum probability of a false alarm: an alarm although the forecasts are right.",
         ),
     ] = 0.05,
     format: ReportFormat = None,
     as_json: f.Json = False,
     **options: Any,
 ) -> None:
-    """Forecast each day from the days before it, and compare with what happened.
+    """Forecast each day from the days before it, and compare with the outcome.
 
-    For each period (a day by default), forecasts the mean reward overall, per
-    category, and per policy named by --logged-by. The intervals include the
-    noise of individual rewards. An alarm is raised when the forecasts no longer
-    hold. The exit code is 3 if there was an alarm, and 0 otherwise. Needs --time.
+    Forecasts the mean reward of each period (a day by default): of all rounds,
+    of each category and, with --logged-by, of each policy. The intervals include
+    the noise of individual rewards. An alarm is raised when the forecasts no
+    longer hold. The exit code is 3 if there was an alarm, and 0 otherwise.
+    --time is required.
     """
     from manyarms.cli.print_results import print_json
     from manyarms.decision.write_report import write_report

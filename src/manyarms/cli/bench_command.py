@@ -25,31 +25,35 @@ SLOWER_EXIT = 3
 
 def bench_command(
     stages: Annotated[
-        list[str] | None, typer.Argument(metavar="STAGE...", help="Names of stages (default: all); --list shows them.")
+        list[str] | None,
+        typer.Argument(metavar="STAGE...", help="Stages to time (default: all). --list shows their names."),
     ] = None,
-    list_stages: Annotated[bool, typer.Option("--list", help="List the stages, and stop.")] = False,
+    list_stages: Annotated[bool, typer.Option("--list", help="List the stages and exit.")] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Run at large sizes, up to a million actions: some twenty minutes.")
+        bool, typer.Option("--full", help="Use large sizes, up to a million actions. Takes about twenty minutes.")
     ] = False,
-    rows: Annotated[Path | None, typer.Option("--rows", help="File for the measurements, as JSON.")] = None,
+    rows: Annotated[Path | None, typer.Option("--rows", help="JSON file to write the measurements to.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for a page with its table, charts and measurements.")
+        Path | None, typer.Option("--out", help="Folder to write a results page to, with a table and charts.")
     ] = None,
     compare: Annotated[
         tuple[Path, Path] | None,
-        typer.Option("--compare", metavar="OLD NEW", help="Compare two files that --rows wrote, and run nothing."),
+        typer.Option("--compare", metavar="OLD NEW", help="Compare two files written with --rows, and time nothing."),
     ] = None,
     seed: f.Seed = 0,
     as_json: f.Json = False,
 ) -> None:
-    """Time every stage on this machine, beside plain forms and other libraries.
+    """Time each part of the library on this machine, and compare with others.
 
-    A stage is a step such as a fit, a value or a greedy choice. Each is timed
-    at several numbers of actions, rounds and features, beside a plain loop, the
-    textbook form in NumPy, other libraries if they are installed, and the limit
-    of the machine. The answers are compared too. The default takes about a
-    minute. --compare names the stages that became slower between two runs; the
-    exit code is then 3.
+    The parts, called stages, are for example a fit, the value of a policy or a
+    greedy choice. Each stage is timed with several numbers of actions, rounds
+    and features. It is compared with a plain Python loop, with the textbook
+    formula in NumPy, with other libraries if they are installed, and with the
+    fastest time that this machine allows. Their answers are compared, too. This
+    takes about a minute, or twenty minutes with --full.
+
+    --compare OLD NEW lists the stages that became slower between two runs. The
+    exit code is then 3 if there are any, and 0 otherwise.
     """
     with terminal.one_line_errors():
         from manyarms.bench.run_stages import FULL, SMALL, run_stages
@@ -110,7 +114,10 @@ def _print_comparison(changes: SpeedComparison, as_json: bool) -> None:
     ]  # fmt: skip
     if lines:
         _print_lines([head, *lines])
-        terminal.say(f"\nThe machine took {changes.machine:.2f} times as long; ratios are in units of that.")
+        terminal.say(
+            f"\nThe machine itself took {changes.machine:.2f} times as long in the second run; ratios are divided by "
+            "that."
+        )
     terminal.say(changes.sentence)
 
 

@@ -34,8 +34,9 @@ def fit_command(
 ) -> None:
     """Fit a model of the rewards of every action, including those never shown.
 
-    The model file holds the posterior, the feature map of the context columns
-    and the catalog. evaluate, report, learn, score and update read it.
+    Name the context columns with --context, or pass --context none. The model
+    file holds the posterior, the catalog, and how context columns are turned
+    into features. evaluate, report, plan, learn, score and update read it.
     """
     check_output(out)
     where = _open_engine(engine)
@@ -50,12 +51,12 @@ def fit_command(
 
 @f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions, without=("segment",))
 def priors_command(seed: f.Seed = 0, as_json: f.Json = False, **options: Any) -> None:
-    """Compare priors by how well they predict held-out rounds.
+    """Compare priors by how well they predict held-out rounds (cross-validation).
 
-    Compares those that the catalog allows: independent actions, each kind of
-    metadata, and all of them combined. Each is learned anew in every fold.
-    `manyarms fit --prior auto` picks the simplest prior within one standard
-    error of the best.
+    The priors are those that the catalog allows: independent actions, one per
+    kind of metadata, and all metadata combined. Each prior is learned again in
+    every fold. `manyarms fit --prior auto` runs the same comparison and uses the
+    simplest prior within one standard error of the best.
     """
     from manyarms.cli.print_results import print_json
     from manyarms.jobs import fit_files
@@ -100,12 +101,12 @@ def update_command(
 
     With Gaussian rewards, the result is the same as a fit on all the logs. A
     file that the model has seen is refused, so a job can safely run twice. If
-    --maturity left out the young rounds of a file, name the file again: the
-    rounds that are old enough by now are added. With --half-life, the rounds
-    that are already in the model lose weight with age too. With --catalog, new
-    actions are added if the prior knows their category (or tags, or place in the
-    taxonomy). An action with a new category needs a new fit. To update a model
-    in place, name the same file as --model and --out.
+    --maturity left out the youngest rounds of a file, pass the file again later:
+    the rounds that have become old enough are added. With --half-life, the
+    rounds that are already in the model lose weight as they age. With --catalog,
+    new actions are added if the prior knows their category (or tags, or place in
+    the taxonomy). An action with a new category needs a new fit. To update a
+    model in place, pass the same file as --model and --out.
     """
     check_output(out)
     where = _open_engine(engine)
@@ -121,11 +122,11 @@ def update_command(
 def evaluate_command(model: f.EvaluatedModel = None, seed: f.Seed = 0, as_json: f.Json = False, **options: Any) -> None:
     """Compare policies with the current one: gains, intervals, probabilities.
 
-    Estimates each policy's value with the model, and its gain over the current
-    policy, which produced the logs. Gains are corrected with the logged
-    rewards. JSON output calls the current policy `logged`. With --model, the
-    context columns and the catalog come from the model, so they need not be
-    named. Use logs that the model was not fitted on.
+    Estimates each policy's value per round with the model, and its gain over
+    the current policy, the one that produced the logs. Gains are corrected with
+    the logged rewards. Use logs that the model was not fitted on. With --model,
+    you need not name the context columns or the catalog: the model has them.
+    JSON output calls the current policy `logged`.
     """
     from manyarms.cli.print_results import print_evaluation
     from manyarms.jobs import evaluate_files
@@ -145,8 +146,7 @@ def learn_command(
             "--policy",
             metavar="NAME[:NUMBER]",
             autocompletion=f.policy_names,
-            help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (1000 draws unless you "
-            "give another number, and 100 in evaluate; more draws take longer), epsilon-greedy:epsilon or uniform.",
+            help=f"Policy to make.\n\n{o.RULES.replace('default 100 draws', 'default 1000 draws').strip()}",
         ),
     ] = "greedy",
     seed: f.Seed = 0,
@@ -235,7 +235,7 @@ ReportFormat = Annotated[
     typer.Option(
         "--format",
         metavar="|".join(o.REPORT_FORMATS),
-        help="File format (default: taken from the extension of --out).",
+        help="File format (default: the extension of --out).",
     ),
 ]
 Unit = Annotated[str, typer.Option("--unit", help="Unit of the reward, such as euros, for the report.")]
@@ -251,7 +251,7 @@ def decide_command(
     out: Annotated[Path | None, typer.Option("--out", help="Report page to write (HTML or JSON).")] = None,
     policy: Annotated[
         Path | None,
-        typer.Option("--policy", help="File for the recommended policy; written only if the verdict is to ship."),
+        typer.Option("--policy", help="Policy file to write; written only if the verdict is to ship a policy."),
     ] = None,
     sure: Sure = 0.975,
     unit: Unit = "",
@@ -259,14 +259,14 @@ def decide_command(
         bool,
         typer.Option(
             "--swap/--no-swap",
-            help="Also swap the two random halves: learn from the second and evaluate on the first. The policy that is "
-            "saved is then learned from all rounds. Halves split by --time are never swapped.",
+            help="Also swap the two random halves: learn from the second and evaluate on the first. The policy to save "
+            "is then learned from all rounds. With --time, the halves are never swapped.",
         ),
     ] = True,
     averaged: Annotated[
         bool,
         typer.Option(
-            "--averaged", help="Average the model over learned priors, so that intervals include their uncertainty."
+            "--averaged", help="Average over many plausible priors, so that intervals include the prior's uncertainty."
         ),
     ] = False,
     as_json: f.Json = False,
@@ -277,9 +277,9 @@ def decide_command(
     The model and the policies are learned from one half of the rounds and
     evaluated on the other half: the earlier and the later half if --time names
     a column, otherwise two random halves. Random halves then swap roles, so
-    that every round is used for evaluation. No model file is needed. The exit
-    code is the verdict: 0 for ship, 3 for undecided, 4 for keeping the current
-    policy.
+    that every round is used for evaluation. No model file is needed. Name the
+    context columns with --context, or pass --context none. The exit code is the
+    verdict: 0 for ship, 3 for undecided, 4 for keeping the current policy.
     """
     outputs = {name: path for name, path in (("out", out), ("policy", policy)) if path is not None}
     for name, path in outputs.items():
@@ -317,7 +317,7 @@ def decide_command(
             terminal.say(f"\n{decision.next_step}")
         for sentence in decision.segment_sentences:
             terminal.say(f"\n{sentence}")
-        terminal.say(f"\n{decision.checks_summary}. No log shows self-selection, hidden causes or change.")
+        terminal.say(f"\n{decision.checks_summary}. No check can detect self-selection, hidden causes or change.")
         for name, path in (("Report", out), ("Policy", saved)):
             if path is not None:
                 terminal.say(f"{name}: {path}")
@@ -330,7 +330,7 @@ def decide_command(
 )  # fmt: skip
 def report_command(
     out: Annotated[
-        Path, typer.Option("--out", help="The page to write, or a folder for the charts as SVG or PNG files.")
+        Path, typer.Option("--out", help="Page to write (HTML or JSON), or a folder for the charts (SVG or PNG).")
     ] = Path("report.html"),
     model: f.EvaluatedModel = None,
     sure: Sure = 0.975,
@@ -346,8 +346,8 @@ def report_command(
     The page is one HTML file with interactive charts and needs no network. It
     shows the recommendation in one sentence, values with intervals, the
     probability that one policy beats another, other estimators, diagnostics,
-    changes in traffic, and checks of the model. Policies, logs and estimators
-    are named as in `manyarms evaluate`.
+    changes in traffic, and checks of the model. The options are those of
+    `manyarms evaluate`, and those that begin with --guardrail.
     """
     from manyarms.cli.print_results import print_json
     from manyarms.decision.decide_files import decide_files
@@ -381,9 +381,9 @@ def sample_data_command(
     """Write small CSV files to practise on: a log, a catalog, and the truth.
 
     The shop is made up. last-week.csv and this-week.csv are its log, items.csv
-    is its catalog, and truth.csv says what each item really earns, which nobody
-    would know for a real shop. An existing file with different contents is never
-    overwritten.
+    is its catalog, and truth.csv has the true margin and appeal of each item,
+    which nobody knows for a real shop. An existing file with different contents
+    is never overwritten.
     """
     with terminal.one_line_errors():
         from manyarms.datasets.sample_data import write_sample_data

@@ -32,16 +32,16 @@ def demo_command(
 ) -> None:
     """Simulate a shop, fit a model to its log, and recommend a policy.
 
-    The demo writes the log, the catalog (catalog.parquet) and the decision on
-    one page (report.html). A model and policies are learned from the first
-    half of the log (logs.parquet) and evaluated on the second (new-logs.parquet).
-    Two more files are templates for your own data: shop.toml, a commented spec
-    for the other commands, and decide.py, a script that does the same as the
+    A model and policies are learned from the first half of the log
+    (logs.parquet) and evaluated on the second (new-logs.parquet). The demo also
+    writes the catalog (catalog.parquet), the decision on one page (report.html),
+    and two templates for your own data: shop.toml, a commented file for the
+    option --spec of other commands, and decide.py, which does the same as the
     demo in Python.
 
-    A second run replaces these files if you have not changed them. If you have
-    changed one, or if a file of that name was not written by the demo, the demo
-    leaves it alone and stops, unless you pass --force.
+    A second run replaces these files. If you have changed one of them, or if one
+    was not written by the demo, the demo stops and changes nothing, unless you
+    pass --force.
     """
     with one_line_errors():
         result = _run(output, seed, items, categories, rounds, force)

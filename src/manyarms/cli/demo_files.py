@@ -114,7 +114,7 @@ def refuse_foreign(folder: Path, names: list[str]) -> None:
         # Reading a pipe or a device would never end.
         if path.exists() and not (path.is_file() and _checksum(path.read_bytes()) in ours):
             raise _OccupiedError(
-                f"{path} is not as an earlier demo left it, so it is kept.",
+                f"{path} was changed, or was not written by the demo, so it is not replaced.",
                 "Choose another --out, or pass --force to replace it.",
             )
 

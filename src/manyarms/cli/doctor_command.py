@@ -34,8 +34,9 @@ def doctor_command(
     Guesses the role of each column, and looks for ids that do not match,
     missing values, constant columns, contexts that leak the reward, impossible
     propensities, self-selected ratings, repeated rows and gaps in time. Each
-    finding comes with its remedy. The exit code is 0 if there is nothing to
-    fix, 3 with warnings, and 4 with problems.
+    finding comes with a remedy. Name a column only if its guess is wrong. The
+    exit code is 0 if there is nothing to fix, 3 if there are warnings, and 4 if
+    there are problems.
     """
     with terminal.one_line_errors():
         from manyarms.cli.print_results import print_check_up, print_json

@@ -73,23 +73,23 @@ SpecFile = Annotated[
     Path | None,
     typer.Option(
         "--spec",
-        help="TOML file with the sections logs, catalog, prior and likelihood. Command-line options override it.",
+        help="TOML file with options, in the tables logs, catalog, prior and likelihood. Flags override it.",
     ),
 ]
 Engine = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="Where to run: local, dask or spark. The last two need extra packages: install manyarms with the extra "
-        "dask or spark. For a running cluster, pass dask:tcp://HOST:8786 or spark:MASTER.",
+        help="Where to run: local (this process), dask or spark. For the last two, install manyarms[dask] or "
+        "manyarms[spark]. For a running cluster, pass dask:tcp://HOST:8786 or spark:MASTER.",
         autocompletion=_one_of(("local", "dask", "spark")),
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of text.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed for all random numbers.")]
-Model = Annotated[Path, typer.Option("--model", help="Model file that `manyarms fit` wrote.")]
+Model = Annotated[Path, typer.Option("--model", help="Model file written by `manyarms fit`.")]
 EvaluatedModel = Annotated[
-    Path | None, typer.Option("--model", help="Model file. Without one, only the --estimators are computed.")
+    Path | None, typer.Option("--model", help="Model file. Without one, only the --estimators are run.")
 ]
 NewModel = Annotated[Path, typer.Option("--out", help="Model file to write; an existing file is replaced.")]
 
@@ -150,7 +150,9 @@ def _flag(name: str, hint: Any, option: Option, panel: str | None) -> inspect.Pa
 
 def _help(option: Option) -> str:
     """The help of an option, with its default where that says something."""
-    if option.default in (None, (), NEEDED) or isinstance(option.default, bool):
+    if option.default is NEEDED:
+        return f"{option.help} Required, here or in the --spec file."
+    if option.default in (None, ()) or isinstance(option.default, bool):
         return option.help
     default = ",".join(option.default) if isinstance(option.default, tuple) else str(option.default).removesuffix(".0")
     text = option.help.removesuffix(".")

@@ -87,7 +87,7 @@ def _print_version(requested: bool) -> bool:
 def main(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Bayesian off-policy evaluation and learning when there are many actions."""

@@ -32,28 +32,28 @@ def plan_command(
     sure: Annotated[
         float,
         typer.Option(
-            "--sure", min=0.5, max=1.0, help="A decision needs at least this probability of a gain, or of a loss."
+            "--sure", min=0.5, max=1.0, help="Probability of a gain, or of a loss, at which the question is decided."
         ),
     ] = 0.975,
     policy: Annotated[
         Path | None,
-        typer.Option("--policy", help="File for the exploration policy, to deploy in the logging system."),
+        typer.Option("--policy", help="Policy file to write: the exploration policy, for your logging system to use."),
     ] = None,
     chart: Annotated[
         Path | None,
-        typer.Option("--chart", help="File for the chart of decision probability against rounds (SVG or PNG)."),
+        typer.Option("--chart", help="Chart to write (SVG or PNG): the probability of a decision by number of rounds."),
     ] = None,
     seed: f.Seed = 0,
     as_json: f.Json = False,
     **options: Any,
 ) -> None:
-    """Plan how many more rounds to log, and how, to settle if a policy is better.
+    """Plan how many more rounds are needed to decide if a policy is better.
 
-    Prints how many more rounds are needed if they are logged as now, if a share
-    of the traffic goes to the candidate, or if that share goes to an exploration
-    policy that shows the items whose rewards tell most about the gain. --policy
-    saves the exploration policy. Future contexts, and what the current policy
-    shows in them, are assumed to be like those in the logs.
+    Prints this number for three ways of logging the next rounds: as now, with a
+    share of the traffic for the candidate, and with that share for an
+    exploration policy, which shows the items whose rewards say most about the
+    gain. --policy saves the exploration policy. Future contexts and the choices
+    of the current policy are assumed to be like those in the logs.
     """
     outputs = {name: path for name, path in (("policy", policy), ("chart", chart)) if path is not None}
     for name, path in outputs.items():
@@ -76,7 +76,7 @@ def plan_command(
     if policy is not None:
         result.policy.save(policy)
     if chart is not None and result.rounds == 0:
-        terminal.warn("no chart was written, as the question is settled")
+        terminal.warn("no chart was written, because the question is already decided")
         del outputs["chart"]
     elif chart is not None:
         from manyarms.decision import plots

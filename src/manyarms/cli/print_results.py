@@ -90,7 +90,7 @@ def print_fit(figures: Mapping[str, Any]) -> None:
     _print_line(
         console,
         f"{figures['rounds']:,} rounds; {figures['actions']:,} actions, {figures['actions_seen']:,} of them logged; "
-        f"{len(figures['features'])} features; {figures['likelihood']} rewards.",
+        f"{_count(len(figures['features']), 'feature')}; {figures['likelihood']} rewards.",
     )
     _print_dropped(console, figures)
     effects = ", ".join(_effects(text) for text in figures["prior"])

@@ -24,9 +24,9 @@ def _figure_names(incomplete: str) -> list[tuple[str, str]]:
 def reproduce_command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FIGURE...", help="Names of figures; --list shows them.", autocompletion=_figure_names),
+        typer.Argument(metavar="FIGURE...", help="Figures to run; --list shows them.", autocompletion=_figure_names),
     ] = None,
-    list_figures: Annotated[bool, typer.Option("--list", help="List every figure with its claims, and stop.")] = False,
+    list_figures: Annotated[bool, typer.Option("--list", help="List every figure with its claims, and exit.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Run every figure.")] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Run at a small size (default): about a minute per figure on 2 cores.")
@@ -47,7 +47,7 @@ def reproduce_command(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder that holds ml-1m, kuairec, jester and obd (default: the download folder).",
+            help="Folder with the data sets ml-1m, kuairec, jester and obd (default: the download folder).",
             envvar="MANYARMS_DATA",
         ),
     ] = None,
@@ -65,7 +65,7 @@ def reproduce_command(
     ] = None,
     prune: Annotated[
         bool,
-        typer.Option("--prune", help="With --all: when done, delete saved results that no figure needs at this size."),
+        typer.Option("--prune", help="With --all: at the end, delete saved results that no figure needs at this size."),
     ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Number of processes (default: one per core).")] = None,
     rows_only: Annotated[

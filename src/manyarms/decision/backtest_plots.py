@@ -71,7 +71,7 @@ def _forecast_chart(result: Backtest, rows: list[PeriodForecast], height: int) -
 
 
 def coverage(result: Backtest) -> alt.LayerChart:
-    """A plot of the share of forecasts that held so far, by kind of series. A dashed line marks the wished share.
+    """A plot of the share of forecasts that held so far, by kind of series. A dashed line marks the level.
 
     Args:
         result: The result of `ma.backtest`.

@@ -41,36 +41,37 @@ def _days(result: Backtest, charts: Charts) -> str:
         "Inside": lambda row: TableCell("yes" if row.is_inside else "no", css="" if row.is_inside else "light amber"),
         "Rounds": lambda row: count_cell(row.n_rounds),
     }
-    taught = (
-        f"<p>The first {result.n_training:,} periods only taught the model.</p>"
+    fitted_on = (
+        f"<p>The first {result.n_training:,} periods were used only to fit the model.</p>"
         if result.n_training > 1
-        else "<p>The first period only taught the model.</p>"
+        else "<p>The first period was used only to fit the model.</p>"
         if result.n_training
         else ""
     )
     empty = (
-        f"<p>{result.n_empty:,} periods had no rounds, and nothing was forecast there.</p>" if result.n_empty else ""
+        f"<p>{result.n_empty:,} periods had no rounds, so nothing was forecast for them.</p>" if result.n_empty else ""
     )
     return (
         figure("backtest", charts, caption, backtest_sentence(result))
-        + taught
+        + fitted_on
         + empty
-        + fold(f"Figures of these {len(rows):,} periods", table("Forecasts of all rounds", rows, columns))
+        + fold(f"Figures for these {len(rows):,} periods", table("Forecasts of all rounds", rows, columns))
     )
 
 
 def _coverage(result: Backtest, charts: Charts) -> str:
-    goal = f"If the forecasts are right, about {100 * result.level:g} % of them hold; of few clicks, more."
+    goal = f"If the model is right, about {100 * result.level:g} % of forecasts hold, and more if there are few clicks."
     caption = f"The share of forecasts that held, up to each period. {goal}"
     return figure("coverage", charts, caption, coverage_sentence(result))
 
 
 def _alarms(result: Backtest, _: Charts) -> str:
     about = (
-        "<p>The evidence compares how probable the errors are under a drift and under forecasts that are right. An "
-        f"alarm is raised when it exceeds {1 / result.false_alarm:,.3g} to 1, or more where several series share the "
-        f"alarm, so that right forecasts ever raise one with a probability of at most {percent(result.false_alarm)} "
-        "for each kind of series.</p>"
+        "<p>The evidence says how much more probable the forecast errors are if there is drift than if the forecasts "
+        f"are right. An alarm is raised when it exceeds {1 / result.false_alarm:,.3g} to 1. Where several categories "
+        "or policies are forecast, each of them needs more. The probability of a false alarm, at any time, is "
+        f"therefore at most {percent(result.false_alarm)} for all rounds, for the categories together, and for the "
+        "policies together.</p>"
     )
     if not result.alarms:
         return f"<p>There was no alarm.</p>{about}"

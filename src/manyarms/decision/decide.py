@@ -206,7 +206,7 @@ def decide(
     notes: Mapping[str, str] | None = None,
     progress: Progress = False,
 ) -> Decision:
-    """Evaluate policies and recommend whether to ship one of them; `write_report` makes a page of the result.
+    """Evaluate policies and recommend whether to ship one of them; `write_report` turns the result into a page.
 
     Parts that the arguments do not allow (no model, no categories, no propensities) are left out and listed in
     `Decision.omitted`.
@@ -367,7 +367,7 @@ def _refuse_by_row(**arguments: Any) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise InputError(
-                "does not go with logs that are split here, to learn a model from one half.",
+                "cannot be used if no model is given, since the logs are then split to learn one.",
                 "Split the logs yourself, learn a model and policies, and pass them.",
                 argument=name,
             )

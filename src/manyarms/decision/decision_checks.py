@@ -64,7 +64,11 @@ def check_log(result: PolicyResult | None) -> list[Check]:
     held_out, matches, weights = _LOG_QUESTIONS
     size, mean = figures["effective_sample_size"], figures["mean_weight"]
     seen = result.trained or bool(figures["evaluated_on_training_rounds"])
-    finding = "The model or the policy was learned from these rounds." if seen else "Neither was learned from them."
+    finding = (
+        "The model or the policy was learned from these rounds."
+        if seen
+        else "Neither the model nor the policy was learned from them."
+    )
     off = abs(mean - 1.0) > THRESHOLDS.mean_weight_error
     guessed = figures.get("estimated_propensities", 0.0) > 0
     return [
@@ -72,7 +76,7 @@ def check_log(result: PolicyResult | None) -> list[Check]:
         Check(
             matches,
             "failed" if size < FEW_MATCHES else "passed",
-            f"They are worth {size:,.0f} rounds; at least {FEW_MATCHES:.0f} are needed.",
+            f"Their effective sample size is {size:,.0f} rounds; at least {FEW_MATCHES:.0f} are needed.",
         ),
         Check(weights, "not possible", "Propensities were estimated from the same log.")
         if guessed
@@ -95,7 +99,7 @@ def model_checks(
     question = "Do other estimators agree?"
     names = [] if result is None or result.value is None else sound_estimators(result)
     if result is None or not names:
-        checks.append(Check(question, "not possible", "No other estimator had enough effective rounds."))
+        checks.append(Check(question, "not possible", "No other estimator has a large enough effective sample size."))
     else:
         against = contradicting(result, evaluation)
         finding = f"{_contradiction(against)} the model." if against else f"{_agreement(names)} the model."
@@ -108,7 +112,7 @@ def model_checks(
         checks.append(Check(question, "failed" if prior.warnings else "passed", finding))
     question = "Does every category earn what the model expects?"
     if categories is None:
-        checks.append(Check(question, "not possible", "This needs categories and new rounds."))
+        checks.append(Check(question, "not possible", "This needs categories, and rounds that the model has not seen."))
     else:
         verb = "contradicts" if len(categories.flagged) == 1 else "contradict"
         flagged = f"{len(categories.flagged):,} of {len(categories):,} categories {verb} the model."

@@ -33,11 +33,11 @@ class Diagnostic:
 
 _MEANINGS = {
     "unsupported_mass": "share of the policy's choices on actions without a round in the log used: for the model, the "
-    "rounds it was fitted on; for the other estimators, the rounds evaluated here. A model relies on its prior there, "
-    "and importance weights say nothing",
+    "rounds it was fitted on; for the other estimators, the rounds evaluated here. For such actions, the model relies "
+    "on its prior, and importance weights have no information",
     "prior_share": "how much of the prior variance of the value is left after the logs; at 100 %, the logs have added "
     "nothing",
-    "effective_sample_size": "number of equally weighted rounds that would say as much as the weighted ones",
+    "effective_sample_size": "number of equally weighted rounds that would be as informative as the weighted ones",
     "max_weight_share": "share of the total importance weight on a single round",
     "mean_weight": "mean importance weight; should be close to 1",
     "rounded_propensities": "whether propensities look rounded; if so, small ones are inaccurate",

@@ -182,7 +182,7 @@ def check_guardrails(
         results += change(guardrail, parts, n_rounds, posterior)
     names = [guardrail.name for guardrail in guardrails]
     if len(set(names)) < len(names):
-        raise InputError("must have names of their own.", argument="guardrails")
+        raise InputError("must have different names.", argument="guardrails")
     return tuple(results)
 
 

@@ -42,10 +42,10 @@ class Traffic:
 
     Attributes:
         name: A few words, such as "as now".
-        rounds: The rounds after which a decision is reached with the wished probability; inf if no number suffices.
+        rounds: The rounds after which a decision is reached with the desired probability; inf if no number is enough.
         chance_in_the_end: The probability of a decision after infinitely many such rounds.
         cost: The expected reward that is given up per round, compared with logging as now.
-        reason: Where no number of rounds suffices, the reason in plain words; else empty.
+        reason: Where no number of rounds is enough, the reason in plain words; else empty.
     """
 
     name: str
@@ -71,17 +71,17 @@ class Traffic:
 
     def __str__(self) -> str:
         if not np.isfinite(self.rounds):
-            return f"{self.name}: no number of rounds suffices. {self.reason}"
+            return f"{self.name}: no number of rounds is enough. {self.reason}"
         cost = f", at a cost of {number(self.cost)} per round" if self.cost > 0 else ""
         return f"{self.name}: {self.rounds:,.0f} rounds{cost}"
 
 
 @dataclass(frozen=True, repr=False)
 class Plan(Tabular):
-    """The rounds that would settle a question, as `plan` returns it.
+    """The result of `plan`: how many more rounds would decide a question, for three ways of logging them.
 
     Attributes:
-        rounds: The rounds, logged by `logging`, after which a decision is reached with the wished probability; 0 if the
+        rounds: The rounds, logged by `logging`, after which a decision is reached with probability `chance`; 0 if the
             question is settled, inf if no number of such rounds would settle it.
         gain: The expected gain today.
         probability: The probability today that the policy is better.
@@ -90,7 +90,7 @@ class Plan(Tabular):
         items: The actions that the exploration policy shows most: number, id and name if there are any, and share.
         share: The share of the traffic for the exploration policy.
         sure: The probability that a decision needs.
-        chance: The wished probability of a decision.
+        chance: The desired probability of a decision.
     """
 
     rounds: float
@@ -153,7 +153,7 @@ class Plan(Tabular):
         sentence += f" {ways.get(fastest.name, f'with {fastest.name}')}."
         if np.isfinite(now.rounds):
             return f"{sentence} Logged as now, it would take about {rounded_count(now.rounds)}."
-        return f"{sentence} Logged as now, no number would do. {now.reason}"
+        return f"{sentence} Logged as now, no number of rounds would be enough. {now.reason}"
 
     def __str__(self) -> str:
         if self.rounds == 0:
@@ -163,7 +163,7 @@ class Plan(Tabular):
         )
 
     def __repr__(self) -> str:
-        return f"Plan({self.rounds:,.0f} rounds)" if np.isfinite(self.rounds) else "Plan(no number of rounds suffices)"
+        return f"Plan({self.rounds:,.0f} rounds)" if np.isfinite(self.rounds) else "Plan(no number of rounds is enough)"
 
 
 def plan(
@@ -182,7 +182,7 @@ def plan(
     groups: Any = None,
     rng: np.random.Generator | None = None,
 ) -> Plan:
-    """Plan the rounds that would settle whether a policy beats a baseline: how many, and logged how.
+    """Plan how many more rounds are needed to decide whether a policy beats a baseline, and how to log them.
 
     A decision is reached when the posterior probability of a positive gain is at least `sure`, or at most 1 - `sure`.
     The future rounds have contexts like those given and actions by `logging`. For Gaussian rewards the answer is exact
@@ -200,7 +200,7 @@ def plan(
         contexts: (n, d), or a table: contexts like those to come.
         logging: The policy that logs the coming rounds; by default the baseline.
         sure: The probability of a gain, or of a loss, that a decision needs.
-        chance: The wished probability of a decision.
+        chance: The desired probability of a decision.
         share: The share of the traffic that may go to the candidate or to the exploration policy.
         max_cost: The expected reward that may be given up per round; None for no limit.
         eligible: The actions that may be chosen in each row; None for all.
@@ -294,11 +294,11 @@ def _reason(future: FutureGain) -> str:
     left = future.variance_at(MOST_ROUNDS) / max(future.variance_at(0.0), np.finfo(float).tiny)
     remains = f"so {_percent(left)} of the variance of the gain would remain"
     if not hidden.any():
-        return f"Such rounds never vary in some of the features that the gain depends on, {remains}."
+        return f"In such rounds, some of the features that the gain depends on never vary, {remains}."
     part = size[hidden].sum() / max(size[differs].sum(), np.finfo(float).tiny)
     return (
-        f"Such rounds never show {hidden.sum():,} of the {differs.sum():,} actions in which the policies differ, "
-        f"which make up {_percent(part)} of the difference, {remains}."
+        f"Such rounds never show {hidden.sum():,} of the {differs.sum():,} actions in which the policies differ. These "
+        f"make up {_percent(part)} of the difference, {remains}."
     )
 
 
@@ -333,16 +333,16 @@ def plan_open_question(posterior: RewardPosterior, policy: Policy, logs: LoggedD
 
 
 def rounds_of_a_test(gain: float, variance: float, sure: float, chance: float = CHANCE) -> float:
-    """The rounds that each of two policies needs in a test, so that their means show a gain with the wished chance.
+    """The rounds that each of two policies needs in a test, so that their means show a gain with probability `chance`.
 
     The means of n rounds each differ by the gain, with a variance of 2 σ² / n. The difference exceeds z(sure) standard
-    deviations with the wished chance if n = 2 σ² (z(sure) + z(chance))² / gain².
+    deviations with probability `chance` if n = 2 σ² (z(sure) + z(chance))² / gain².
 
     Args:
         gain: The expected gain per round.
         variance: σ², the variance of single rewards.
         sure: The probability of a gain that a decision needs.
-        chance: The wished probability of a decision.
+        chance: The desired probability of a decision.
     """
     return float(np.ceil(2.0 * variance * ((ndtri(sure) + ndtri(chance)) / gain) ** 2))
 
@@ -356,8 +356,8 @@ def size_of_a_test(gain: Estimate | None, logs: LoggedData, sure: float, unit: s
     rounds = rounds_of_a_test(gain.value, float(np.average((logs.rewards - mean) ** 2, weights=counts)), sure)
     shown = f"{signed_number(gain.value)} {unit}".strip()
     return (
-        f": about {rounded_count(rounds)} rounds with it, and as many with the {CURRENT}, show a gain of {shown} with "
-        f"a probability of {_percent(CHANCE)}"
+        f": about {rounded_count(rounds)} rounds with it, and as many with the {CURRENT}, would show a gain of {shown} "
+        f"with a probability of {_percent(CHANCE)}"
     )
 
 
@@ -367,7 +367,7 @@ def item_label(item: dict[str, Any]) -> str:
 
 
 def _percent(part: float) -> str:
-    """A share or a wished probability in per cent, with no more digits than it was given with."""
+    """A share or a desired probability in per cent, with no more digits than it was given with."""
     return f"{100 * part:.3g} %"
 
 

@@ -14,7 +14,7 @@ from manyarms.errors import InputError
 def plan_chances(plan: Plan) -> alt.LayerChart:
     """A plot of the probability of a decision after more rounds, for every way of logging them.
 
-    A dashed line marks the wished probability, and a point the planned rounds of each way.
+    A dashed line marks the desired probability, and a point the planned rounds of each way.
 
     Args:
         plan: The result of `plan`.
@@ -36,9 +36,9 @@ def plan_chances(plan: Plan) -> alt.LayerChart:
         for way in plan.traffic
         if np.isfinite(way.rounds)
     ]
-    wished = chart_of([{"chance": plan.chance}]).mark_rule(style="reference").encode(y="chance:Q")
+    desired = chart_of([{"chance": plan.chance}]).mark_rule(style="reference").encode(y="chance:Q")
     layers = [
-        wished,
+        desired,
         chart_of(plan.curve())
         .mark_line(strokeWidth=2.5, interpolate="monotone")
         .encode(x=x, y=y, color=colour, tooltip=tips),

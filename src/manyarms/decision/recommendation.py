@@ -180,11 +180,11 @@ def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]
     verdict, opening, remedy = (
         "undecided",
         "Not decided",
-        "Log more rounds, or limit what may harm it with CappedPolicy.",
+        "Log more rounds, or limit the harmful actions with CappedPolicy.",
     )
     if all(row.name in broken for row in rows):
         verdict, opening = "keep", "Keep the current policy"
-        remedy = "Limit what harms it with CappedPolicy, or weigh the goals with trade_off."
+        remedy = "Limit the harmful actions with CappedPolicy, or weigh the goals with trade_off."
     evidence = tuple(result.sentence for result in blocking)
     reason = " ".join([*(f"{text[:1].upper()}{text[1:]}." for text in evidence), remedy])
     sentence = f"{opening}: {claim}."
@@ -192,8 +192,8 @@ def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]
 
 
 def _trained(best: PolicyResult) -> Recommendation:
-    reason = "Learn it on one part of the log and evaluate it on the other, which `logs.split` keeps apart."
-    claim = f"{best.name} was learned from the rounds that it is evaluated on, which makes any policy look better"
+    reason = "Split the log with `logs.split`, learn the policy from one part, and evaluate it on the other."
+    claim = f"{best.name} was learned from the rounds that it is evaluated on, so it looks better than it is"
     sentence = f"Not decided: {claim}; {_gain_clause(best)}."
     return Recommendation("undecided", best.name, sentence, reason, next_step=reason)
 
@@ -218,7 +218,7 @@ def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
     sound = [entry for entry in estimates if entry[2].diagnostics.get("effective_sample_size", limit) >= limit]
     if not sound:
         sentence = f"Not decided: no estimator reaches an effective sample size of {limit:.0f} rounds."
-        reason, remedy = "The policies rarely choose what was logged.", "Fit a model: it needs no importance weights."
+        reason, remedy = "The policies rarely choose the logged actions.", "Fit a model: it needs no weights."
         return Recommendation("undecided", "", sentence, f"{reason} {remedy}", next_step=remedy)
     row, name, estimate = max(sound, key=lambda entry: entry[2].value)
     low, high = estimate.interval()

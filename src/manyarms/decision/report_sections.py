@@ -115,8 +115,8 @@ def _estimators(decision: Decision, charts: Charts) -> str:
     }
     caption = "Value per round with 95 % intervals, according to the model and to each estimator."
     explained = (
-        "<p><strong>Effective sample size</strong>: the number of equally weighted rounds that would say as much as "
-        "the weighted ones. When it is small, the estimate is unreliable.</p>"
+        "<p><strong>Effective sample size</strong>: the number of equally weighted rounds that would be as informative "
+        "as the weighted ones. When it is small, the estimate is unreliable.</p>"
     )
     return (
         "<p>These estimators use the logged rewards and the propensities: the probabilities with which the logged "
@@ -143,8 +143,8 @@ def _traffic(decision: Decision, charts: Charts) -> str:
             "Expected reward": lambda row: number_cell(row.expected),
         }
         moved = (
-            f"{changes.policy} differs from the {CURRENT} in at least {share(changes.moved)} of rounds. It may be "
-            "more: only how often each action is chosen was compared, not when."
+            f"{changes.policy} differs from the {CURRENT} in at least {share(changes.moved)} of rounds. The share may "
+            "be higher, because only the total number of choices of each action was compared, not each round."
         )
         html += f"<p>{escape(moved)}</p>"
         caption = "The actions whose share of choices would grow or shrink the most."
@@ -168,7 +168,7 @@ def _traffic(decision: Decision, charts: Charts) -> str:
     }
     caption = f"Share of each category in the log and under the policy. {order}{rest}"
     which = "evaluated here" if decision.calibration is None else "that the model was fitted on"
-    explained = f"<p>Logged are the actions with a round in the log {which}.</p>"
+    explained = f"<p>An action counts as logged if it has a round in the log {which}.</p>"
     return (
         f"{html}<h3>By category</h3>"
         + figure("support", charts, caption, sentences.support_sentence(decision))
@@ -240,7 +240,7 @@ def _settle(decision: Decision, charts: Charts) -> str:
         + f"<details><summary>{len(shown)} items to show</summary>"
         + table("Items that the exploration policy shows", shown, items)
         + "</details>"
-        + "<p>The decision meant here is the model's own. It may take more rounds until the rewards confirm it.</p>"
+        + "<p>This plan is for a decision by the model alone. It may take more rounds until rewards confirm it.</p>"
     )
 
 

@@ -184,12 +184,12 @@ def _places(groups: Sequence[int], n: int) -> str:
 
 def plan_sentence(plan: Plan) -> str:
     """The chart of a plan in one sentence: the rounds that each way of logging takes."""
-    words = ("as now", f"with {plan.traffic[1].name}", "with the exploration policy")
+    words = ("logged as now", f"with {plan.traffic[1].name}", "with the exploration policy")
     ways = [
-        f"about {rounded_count(way.rounds)} rounds {text}" if np.isfinite(way.rounds) else f"no number of rounds {text}"
+        f"{text}, about {rounded_count(way.rounds)}" if np.isfinite(way.rounds) else f"{text}, no number is enough"
         for way, text in zip(plan.traffic, words, strict=True)
     ]
-    return f"A decision with a probability of {100 * plan.chance:.3g} % takes {_names(ways)}."
+    return f"More rounds needed to decide with a probability of {100 * plan.chance:.3g} %: {'; '.join(ways)}."
 
 
 def backtest_sentence(result: Backtest) -> str:
@@ -207,7 +207,7 @@ def backtest_sentence(result: Backtest) -> str:
 def coverage_sentence(result: Backtest) -> str:
     """The chart of coverage in one sentence: the share of forecasts that held, against the promised one."""
     expected = f"{100 * result.level:g} %"
-    return f"Over all periods, {share(result.coverage)} of the forecasts of all rounds held; {expected} are expected."
+    return f"Over all periods, {share(result.coverage)} of the forecasts for all rounds held; {expected} is expected."
 
 
 def _gain(row: PolicyResult) -> Estimate:

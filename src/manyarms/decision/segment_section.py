@@ -53,9 +53,9 @@ def _segments(decision: Decision, charts: Charts) -> str:
         "rewards of its rounds, and the other segments: the fewer rounds a segment has, the more it follows the "
         "others. Gains of segments add up to the overall gain"
         + ("" if decision.evaluation.pooled_rounds is None else ", and their differences come from the second half")
-        + ". A segment is called better or worse only if that is sure enough given the number of segments: where no "
-        "segment is worse, at most 5 % of reports name one. From its own rewards: the model, corrected with the "
-        f"rewards of the segment alone.{joined}</p></details>"
+        + ". The more segments there are, the stronger the evidence must be before one is called better or worse: if "
+        "no segment is in fact worse, at most 5 % of reports name one. From its own rewards: the model's gain, "
+        f"corrected with the rewards of this segment alone.{joined}</p></details>"
     )
 
 

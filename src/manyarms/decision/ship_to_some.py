@@ -48,8 +48,8 @@ class ShipToSome:
         low, high = self.gain.interval()
         interval = f"{signed_number(low)} to {signed_number(high)}"
         if len(self.follow) in (0, self.n_segments):
-            where = "in no segment" if not self.follow else "in every segment"
-            return f"{self.policy} has a positive expected gain {where}, so shipping it to some changes nothing."
+            where = "in every segment, so there is no segment to leave out" if self.follow else "in no segment"
+            return f"{self.policy} has a positive expected gain {where}."
         return (
             f"Followed only in the {len(self.follow)} of {self.n_segments} segments where it is expected to be better, "
             f"{self.policy} gains {signed_number(self.gain.value)} per round over all traffic (95 % interval "

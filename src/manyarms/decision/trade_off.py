@@ -105,7 +105,7 @@ def trade_off(
     baseline: Policy | None = None,
     weights: Any = None,
 ) -> TradeOff:
-    """Policies from one goal to another: each maximises r(x, a) + w r'(x, a) for a weight w of the other goal.
+    """Trade one goal off against another: each policy maximises r(x, a) + w r'(x, a) for a weight w of the other goal.
 
     No policy has more of both goals, by the expected rewards of the two models, than those on the curve. Values are
     those of the models on the given contexts: decide about the chosen policy on other rounds, with a `Guardrail`.

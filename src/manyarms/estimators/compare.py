@@ -68,7 +68,7 @@ def compare(
     allow_training_rounds: bool = False,
     progress: Progress = False,
 ) -> Comparison:
-    """Evaluate every policy by every estimator.
+    """Evaluate every policy with every estimator.
 
     A sampling estimate is optimistic when the policy, or the estimator's reward model, was learned from these rounds.
     Such a pair is left out, with that reason, unless `allow_training_rounds` is set. An estimator that refuses a policy
@@ -128,7 +128,9 @@ class SlopeChoice(NamedTuple):
 def slope(
     estimators: Sequence[Estimator], policy: Policy, logs: LoggedData, *, level: float = 0.95, eligible: Any = None
 ) -> SlopeChoice:
-    """Compare estimators: the narrowest whose interval agrees with all wider (Su et al. 2020; Tucker and Lee 2021).
+    """Choose the estimator with the narrowest interval that agrees with all wider ones (SLOPE++).
+
+    See Su et al. (2020), and Tucker and Lee (2021).
 
     Estimators are sorted by the width of their intervals, widest (least biased) first. Estimator i is accepted as long
     as |value_i - value_j| ≤ width_i + (√6 - 1) width_j for all wider j, and the last one accepted is the answer. Use it

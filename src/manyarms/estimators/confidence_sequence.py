@@ -18,7 +18,7 @@ BOLDEST = 0.5
 
 
 class ConfidenceSequence(Interval):
-    """An interval that stays valid however often one looks: with probability `level`, all looks cover the truth.
+    """An interval that stays valid however often you look: with probability `level`, it covers the truth every time.
 
     The other intervals hold at one number of rounds that was fixed beforehand. Whoever looks every night and stops at
     the first night with a clear answer is wrong far more often than they say. This is the empirical Bernstein sequence

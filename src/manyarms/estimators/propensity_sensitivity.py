@@ -107,7 +107,7 @@ class _WeightedRounds:
 def propensity_sensitivity(
     policy: Policy, logs: LoggedData, *, self_normalised: bool = True, columns: bool = True, eligible: Any = None
 ) -> PropensitySensitivity:
-    """Measure how far a hidden cause may have bent the propensities before a policy's gain over the log is overturned.
+    """Measure how wrong propensities may be, due to a hidden cause, before a policy's gain over the log is overturned.
 
     The gain is that of snIPS over the mean reward of the log. A hidden cause of both choice and reward makes the
     true odds of a logged action differ from those in the log. `tipping` is the factor that brings the gain to zero in

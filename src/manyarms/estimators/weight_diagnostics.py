@@ -88,13 +88,13 @@ def diagnostic_warnings(diagnostics: Mapping[str, float], limits: Thresholds) ->
     if abs(mean - 1.0) > limits.mean_weight_error:
         warnings.append(
             f"the mean weight is {mean:.2f} instead of about 1: either the propensities are wrong, or the log has too "
-            "few rounds like the policy's choices"
+            "few rounds that match the policy's choices"
         )
     unsupported = diagnostics.get("unsupported_mass", 0.0)
     if unsupported > limits.max_unsupported_mass:
         warnings.append(f"{100 * unsupported:.0f} % of the policy's choices fall on actions never logged")
     if diagnostics.get("rounded_propensities"):
-        warnings.append("propensities look rounded; small ones have lost their digits")
+        warnings.append("propensities look rounded, so small ones are inaccurate")
     if diagnostics.get("estimated_propensities"):
         warnings.append("propensities were estimated from the logs")
     prior = diagnostics.get("prior_share", 0.0)

@@ -1,4 +1,4 @@
-"""`ma.backtest`: fit up to a day, forecast the next, and compare with what happened."""
+"""`ma.backtest`: forecast each day from the days before it, and compare with what happened."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def backtest(
     false_alarm: float = 0.05,
     progress: Progress = False,
 ) -> Backtest:
-    """Fit up to a day, forecast the mean reward of the next, and compare with what happened, day by day.
+    """Forecast the mean reward of each day from the days before it, and compare with what happened.
 
     A forecast knows the contexts and actions of the next day, and none of its rewards. It is the posterior predictive
     of their mean reward: uncertainty about the weights, which rounds share, plus the noise of single rewards. With
@@ -64,14 +64,16 @@ def backtest(
         likelihood: The likelihood of the rewards; by default Gaussian noise of learned size.
         period: The length of a period: a timedelta, or a number where times are numbers. By default a day; days begin
             at midnight in the clock of the times.
-        training: The number of first periods used only for fitting; by default a fifth of them, and at least one.
+        training: The number of periods at the start that are only used to fit the model, and are not forecast; by
+            default a fifth of them, and at least one.
         categories: (K,) The category labels of the actions. Each is forecast separately. None: those of the catalog.
-        logged_by: (n,) The name of the policy that logged each round. Each policy is forecast separately.
+        logged_by: (n,) The name of the policy that chose the action in each round. Each policy's rounds are also
+            forecast separately.
         policies: Policies by name whose values are forecast, and compared with their estimates by snIPS. The logs need
             propensities.
         half_life: The age at which a round counts half as much as a new one, by whole periods; None to forget nothing.
         level: The probability of the intervals.
-        false_alarm: The largest probability that right forecasts raise an alarm, over all periods.
+        false_alarm: The maximum probability of a false alarm: one that is raised although the forecasts are right.
         progress: True shows how many periods are done; a function is called as progress(done, total).
 
     Raises:
@@ -243,7 +245,7 @@ def _check_model(posterior: Any, logs: LoggedData, **others: Any) -> None:
     as_instance("posterior", posterior, RewardPosterior, "a model with one set of weights, as fit() returns")
     for name, value in others.items():
         if value is not None:
-            raise InputError("does not go with a model, which has its own.", "Leave it out.", argument=name)
+            raise InputError("cannot be combined with a fitted model.", "Leave it out.", argument=name)
     if any_shared(posterior.learned_from, (logs.fingerprint,)):
         raise InputError(
             "has seen these rounds, so its forecasts of them would look better than they are.",

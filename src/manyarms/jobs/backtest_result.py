@@ -61,7 +61,7 @@ class Backtest(Tabular):
         alarms: The alarms, those of all rounds first.
         level: The probability of the intervals.
         false_alarm: The probability that right forecasts raise any alarm, for each kind of series.
-        n_training: The number of periods that only taught the model; 0 if a model was given.
+        n_training: The number of periods used only to fit the model; 0 if a model was given.
         n_empty: The number of periods without rounds.
         posterior: The model after the last period.
         made_with: The sizes and options behind the figures.
@@ -134,7 +134,7 @@ class Backtest(Tabular):
     @property
     def reason(self) -> str:
         """The evidence behind the sentence and the next step."""
-        odds = f"Forecasts that are right raise an alarm with a probability of at most {percent(self.false_alarm)}"
+        odds = f"If the forecasts are right, the probability of an alarm is at most {percent(self.false_alarm)}"
         if not self.alarms:
             return f"{odds}, and there was none."
         first, others = self.alarms[0], len(self.alarms) - 1

@@ -159,7 +159,7 @@ def fit_files(
     given = with_defaults("fit_files", options, FitOptions)
     if given.prior == "auto" and not given.learn_prior:
         raise InputError(
-            "is auto, which compares learned priors, and learn_prior is off.",
+            "is auto, which compares learned priors, but learn_prior is off.",
             "Name a kind of prior, or let it be learned.",
             argument="prior",
             flag_remedy="Name a kind of prior, or drop --no-learn-prior.",
@@ -190,7 +190,7 @@ def fit_files(
     if given.likelihood == "gaussian" and rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1 but were taken as Gaussian: for clicks, use the bernoulli likelihood")
     if not posterior.statistics.n_rounds:
-        warnings.append("no rounds are left, so the model is its prior: see what maturity, missing and unknown drop")
+        warnings.append("no rounds are left, so the model is its prior: check what maturity, missing and unknown drop")
     return FitResult(posterior, learned, stream.dropped, tuple(warnings), _saved(posterior, out))
 
 

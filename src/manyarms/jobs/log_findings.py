@@ -234,21 +234,21 @@ def _leakage(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
         remedy = f"Leave {name} out of --context unless it was known before the choice."
         if abs(column.correlation) > LEAKING:
             problem = (
-                f"column {name} has a correlation of {column.correlation:.3f} with the reward: it may be made from it."
+                f"column {name} has a correlation of {column.correlation:.3f} with the reward, as if computed from it."
             )
             yield "problem", name, problem, remedy
         elif column.n_missing and column.filled_rewarded and not column.filled_unrewarded:
             problem = f"column {name} is filled in only where the reward is not zero, so it is known only afterwards."
             yield "problem", name, problem, remedy
         elif re.search(FUTURE, name.lower()):
-            problem = f"by its name, column {name} may be known only after the choice."
+            problem = f"judging by its name, column {name} may be known only after the choice."
             yield "warning", name, problem, remedy
     time = logs.columns.get(roles.time)
     for name, column in logs.columns.items():
         if time is None or not (time.is_time and column.is_time) or name == roles.time:
             continue
         if _after(column.low, time.low) and _after(column.high, time.high):
-            problem = f"column {name} is later than {roles.time}: it comes from the future of the choice."
+            problem = f"column {name} is later than {roles.time}, so it was not known at the time of the choice."
             yield "warning", name, problem, "Do not use it as a context."
 
 
@@ -262,7 +262,7 @@ def _after(left: Any, right: Any) -> bool:
 def _ids(actions: ColumnProfile, ids: ColumnProfile) -> Iterator[Row]:
     if ids.n_distinct < ids.n_rows:
         twice = next((value for value, count in ids.counts.items() if count > 1), None)
-        problem = f"the catalog's column {ids.name} is not unique: {twice!r} comes {ids.counts.get(twice, 0)} times."
+        problem = f"the catalog's column {ids.name} is not unique: {twice!r} occurs {ids.counts.get(twice, 0)} times."
         yield "problem", ids.name, problem, "Keep one row per item, or name the column of ids with --id."
     unknown = {
         value: count for value, count in actions.counts.items()
@@ -277,7 +277,7 @@ def _ids(actions: ColumnProfile, ids: ColumnProfile) -> Iterator[Row]:
             f"{len(near):,} ids in the logs ({rows:,} rows) nearly match the catalog: the logs have {left!r}, "
             f"the catalog has {right!r}."
         )
-        yield "problem", actions.name, problem, "Spell them alike in both files."
+        yield "problem", actions.name, problem, "Spell them the same way in both files."
     strange = {value: count for value, count in unknown.items() if value not in near}
     if strange:
         first = next(iter(strange))
@@ -333,7 +333,7 @@ def _propensities(logs: LogPass, roles: RoleGuess, ids: ColumnProfile | None) ->
     if logs.first_bad_propensity is not None:
         row, value = logs.first_bad_propensity
         count = f"{logs.n_bad_propensities:,} propensities"
-        problem = f"{count} are not above 0 and at most 1; the first is {value:g} in row {row}."
+        problem = f"{count} are outside the valid range, above 0 and at most 1; the first is {value:g} in row {row}."
         yield "problem", roles.propensity, problem, "Log the probability of the item that was shown, or leave it out."
     n, total, square = logs.weights.tolist()
     actions = logs.columns.get(roles.action)
@@ -347,14 +347,14 @@ def _propensities(logs: LogPass, roles: RoleGuess, ids: ColumnProfile | None) ->
     remedy = "Check that it is the probability of the item that was shown, in this context, when it was shown."
     if mean + 5 * error + 1e-9 < 0.9 * seen:
         problem = (
-            f"the mean of 1 / propensity is {mean:.3g}, but {seen:,} items were shown, and it should be at least that: "
+            f"the mean of 1 / propensity is {mean:.3g}. It should be at least {seen:,}, the number of items shown, so "
             "the propensities are too large."
         )
         yield "problem", roles.propensity, problem, remedy
     elif known is not None and mean - 5 * error > 1.1 * known:
         problem = (
-            f"the mean of 1 / propensity is {mean:.3g}, but there are only {known:,} items, and it cannot be more than "
-            "that: the propensities are too small."
+            f"the mean of 1 / propensity is {mean:.3g}. It cannot be above {known:,}, the number of items, so the "
+            "propensities are too small."
         )
         yield "problem", roles.propensity, problem, remedy
 
@@ -374,7 +374,7 @@ def _rewards(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
         yield "warning", roles.reward, problem, remedy
     elif never_zero and rewards.low > 0 and rewards.n_rows > 100:
         problem = "no reward is 0: rounds without a success may not have been logged."
-        yield "warning", roles.reward, problem, "Log every round, also those in which nothing happened."
+        yield "warning", roles.reward, problem, "Log every round, including those in which nothing happened."
     if logs.is_binary:
         problem = f"all rewards are 0 or 1 ({rewards.counts.get(1, rewards.counts.get(True, 0)):,} are 1)."
         yield "note", roles.reward, problem, "Pass --likelihood bernoulli."
@@ -414,7 +414,7 @@ def row_warnings(dropped: DroppedRows) -> list[str]:
     if dropped.ahead:
         rounds = "1 round is" if dropped.ahead == 1 else f"{dropped.ahead:,} rounds are"
         warnings.append(
-            f"{rounds} later than now, and counted in full: check the time given as now, and the column of times"
+            f"{rounds} later than now and counted in full: check the time given as now, and the column of times"
         )
     if dropped.spelled and dropped.unknown + dropped.mapped:
         warnings.append(f"ids are compared as they are written: {dropped.spelled}; spell them alike")

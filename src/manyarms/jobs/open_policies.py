@@ -97,7 +97,7 @@ def open_policy_file(path: str) -> Policy:
     """Open the policy that a file holds."""
     if Path(path).suffix.lower() in (".csv", ".parquet", ".pq") or path.lower().endswith(".csv.gz"):
         raise InputError(
-            f"{path} is a table, and it must be said how it is read.",
+            f"{path} is a table, and tables can be read in two ways.",
             f"Pass table:{path} for picks by a column of the logs, or shares:{path} for the share of each action.",
         )
     policy = load(path)

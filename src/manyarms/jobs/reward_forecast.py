@@ -135,7 +135,7 @@ def reward_sums_of(likelihood: Likelihood) -> _RewardSums:
         factor = likelihood.scale**2 * likelihood.degrees / (likelihood.degrees - 2)
         return _RewardSums(lambda m, v: np.full_like(m, factor))
     raise InputError(
-        f"rewards under {likelihood} have no variance that is known, so the error of a forecast cannot be judged.",
+        f"the variance of rewards under {likelihood} is not known, so forecasts cannot have intervals.",
         "Use Gaussian, LogNormal, Bernoulli, Poisson, or StudentT with more than 2 degrees.",
     )
 

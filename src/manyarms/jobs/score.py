@@ -138,7 +138,7 @@ def score(
         return _in_parts(work, source, path, where)
     if path.is_dir():
         raise InputError(
-            f"{path} is a folder, such as other engines write, and this one writes a file.",
+            f"{path} is a folder, but the local engine writes a single file.",
             "Pass another path, or remove it.",
         )
     with reporter(progress, source.n_rows or 0, "scoring") as report:

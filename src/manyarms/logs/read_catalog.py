@@ -19,7 +19,7 @@ from manyarms.logs.warehouse_table import WarehouseTable
 
 @takes(CatalogOptions)
 def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpack[CatalogOptions]) -> Catalog:
-    """The catalog of all actions, with what is known of each, from a table or from files.
+    """The catalog of all actions, with what is known about each, from a table or from files.
 
     Args:
         catalog: A table of pandas, Polars or Arrow; a Parquet, CSV or Arrow file, a folder or a glob; or Arrow batches.

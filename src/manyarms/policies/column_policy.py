@@ -19,7 +19,7 @@ from manyarms.policies.picks import PositionWeights, as_position_weights, listed
 
 
 class ColumnPolicy(GivenPolicy):
-    """Chooses what a column of the table says: one id per row, or a list of them of which each position has a share.
+    """Chooses what a column of the table says: one id per row, or a list of ids, whose positions have weights.
 
     Args:
         column: The column of picks: ids; or lists of ids, or texts such as a|b|c, where `position_weights` are given.

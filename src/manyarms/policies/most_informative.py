@@ -118,7 +118,7 @@ def most_informative_traffic(
         now: The gain if everything is logged as now.
         others: Policies that may be part of the mixture, such as the candidate.
         share: The explored share of the traffic.
-        chance: The wished probability of a decision: the search looks ahead to the rounds that this takes.
+        chance: The desired probability of a decision: the search looks ahead to the rounds that this takes.
         information: The statistics that a round of a policy adds on average.
     """
     policies, known = list(others), [information(policy) for policy in others]

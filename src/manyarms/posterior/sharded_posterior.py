@@ -184,7 +184,7 @@ def fit_sharded(
     out: Any,
     engine: Engine | str | None = None,
 ) -> ShardedPosterior:
-    """The posterior when the sums of all actions are too large to be in one place.
+    """The posterior when the sums of all actions are too large for the memory of one machine.
 
     Statistics are merged by action on the cluster and stay there. Every shard of actions reduces to its evidence on ψ,
     a few numbers for each pair of effects that meet in an action. These are collected, ψ is solved for and sent back,

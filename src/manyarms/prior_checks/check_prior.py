@@ -11,7 +11,7 @@ PRIOR_IS_POSTERIOR = "the prior of this posterior is itself a posterior."
 
 
 def check_prior(posterior: RewardPosterior) -> PriorCheck:
-    """Check whether the logs contradict prior or noise: free of cost, and exact where rewards are Gaussian.
+    """Check whether the logs contradict prior or noise: at no extra cost, and exact where rewards are Gaussian.
 
     Under prior and noise, the centred rewards are N(0, V) and rᵀ V⁻¹ r is χ² with one degree of freedom per round. It
     splits into two independent parts. The part that no weights could explain, the residual of a least-squares fit

@@ -30,7 +30,7 @@ TAILS = 5.0
 """Degrees of freedom of the t-distribution that hyper-parameters are drawn from."""
 MAX_KEPT = 1 << 27
 """The largest number of numbers, over the posteriors of all draws, that is kept in memory (a gigabyte)."""
-_UNSTABLE = "the uncertainty of the learned prior is far from normal: few draws decide; take intervals with caution"
+_UNSTABLE = "the uncertainty of the learned prior is far from normal: few draws count, so be careful with intervals"
 
 
 @dataclass(frozen=True)
