@@ -8,7 +8,7 @@ from scipy.special import ndtr, ndtri
 import manyarms as ma
 from manyarms.decision.plan import item_label, rounds_of_a_test
 from manyarms.decision.write_report import html_page
-from manyarms.errors import InputError
+from manyarms.errors import InputError, NumericalError
 from manyarms.posterior import future_gain
 from manyarms.posterior.future_gain import future_information
 
@@ -185,6 +185,12 @@ def test_a_model_without_one_set_of_weights_is_refused():
     )
     with pytest.raises(InputError, match="posterior must be a model with a single set of weights"):
         ma.plan(hurdle, candidate, baseline, contexts)
+
+
+def test_contexts_whose_squares_overflow_over_many_rounds_are_refused():
+    posterior, candidate, baseline, _, contexts = problem()
+    with pytest.raises(NumericalError, match="squares of contexts overflow in row 0"):
+        ma.plan(posterior, candidate, baseline, 1e150 * contexts)
 
 
 def test_choices_that_are_spread_out_over_many_actions_are_drawn(monkeypatch):

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 from scipy.special import ndtr, ndtri
 
-from manyarms._base.checks import Array, row_weights
+from manyarms._base.checks import Array, check_overflow, row_weights
 from manyarms.core import Choices, HierarchicalGaussian, Policy, Statistics
 from manyarms.core.statistics import StatisticsSum
 from manyarms.inference import condition
@@ -142,6 +142,9 @@ def future_information(
     rng: np.random.Generator,
 ) -> Statistics:
     """The statistics that a future round of a policy adds on average, with rewards as expected: they move no mean."""
+    with np.errstate(over="ignore"):
+        # Plans look as far ahead as `MOST_ROUNDS`, and add up that many squares.
+        check_overflow("squares of contexts", MOST_ROUNDS * np.sum(x**2, axis=1))
     rows, actions, shares = _pairs(policy, x, eligible, rng)
     weights = row_weights(counts, len(x))
     features, weights = x[rows], shares * weights[rows] / weights.sum()
