@@ -70,7 +70,10 @@ class DsjsonSource(Source):
 
     def place_of(self, row: int) -> str:
         earlier = [first for first in self._begins if first <= row]
-        if len(self.files) == 1 or not earlier:
+        if len(self.files) == 1:
+            decision = next(islice(self._decisions(), row, None), None)
+            return "" if decision is None else decision.where
+        if not earlier:
             return ""
         return f"row {row - max(earlier)} of {self._begins[max(earlier)]}"
 
