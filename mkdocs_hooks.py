@@ -2,7 +2,6 @@
 
 import json
 import re
-import textwrap
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -76,5 +75,5 @@ def _page_and_files(path: Path) -> dict[str, str]:
                 page.append(f"![A chart, described in the text around it]({chart})")
             else:
                 printed = output.get("text", data.get("text/plain", "")).rstrip().splitlines()
-                page.append("\n".join(["```text", *(textwrap.fill(line, 110) for line in printed), "```"]))
+                page.append("\n".join(["```text", *printed, "```"]))
     return {f"{path.stem}.md": "\n\n".join(page), **files}

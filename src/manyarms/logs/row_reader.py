@@ -102,7 +102,7 @@ class DroppedRows(Saved):
         return {"dropped": {name: getattr(self, name) for name in REASONS}, "counted_as_other": self.mapped}
 
     def words(self) -> str:
-        """How many rows were left out for each reason, as in "3 rows (missing value)"; empty where none was."""
+        """The numbers of rows that were left out, by reason, as in "3 rows (missing value)"; empty where none was."""
         counts = ((getattr(self, name), reason) for name, reason in REASONS.items())
         return ", ".join(f"{count:,} row{'' if count == 1 else 's'} ({reason})" for count, reason in counts if count)
 
