@@ -132,6 +132,10 @@ class _Decision:
         self.where = where
         try:
             self.content = json.loads(line)
+        except json.JSONDecodeError as damage:
+            # Its own text counts lines within this one.
+            reason = f"{damage.msg.removesuffix(' at')} at character {damage.pos + 1}"
+            raise self.broken(f"is not JSON: {reason}") from None
         except ValueError as damage:
             raise self.broken(f"is not JSON: {without_full_stop(damage)}") from None
         context = self.content.get("c") if isinstance(self.content, dict) else None
