@@ -2,7 +2,7 @@
 
 import json
 import re
-import textwrap
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 _CHART = re.compile(r'(<img [^>]*src="([^"]+\.svg)"[^>]*>)')
+_CELL = re.compile(r"<td( style=[^>]*)?>(.*?)</td>", flags=re.DOTALL)
+_PRINTED = re.compile(r'<div class="((?:language-(?:text|sh|console) )?highlight)">(<pre>.*?</pre>)', flags=re.DOTALL)
+LONG = 100
+"""Characters per line of printed text beyond which a block is prose, not a table."""
+SENTENCE = 45
+"""Characters in a cell of a table beyond which it holds a sentence."""
 _FENCE = re.compile(r"^```math\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 
 
@@ -22,8 +28,27 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Link every chart to its file: on a phone it is as wide as the screen, and opens in full."""
-    return _CHART.sub(r'<a class="chart" href="\2">\1</a>', html)
+    """Link charts to their files, keep per cent signs with their numbers, and wrap long commands and printed sentences.
+
+    On a phone a chart is as wide as the screen, and opens in full.
+    """
+    html = _CHART.sub(r'<a class="chart" href="\2">\1</a>', html)
+    return _PRINTED.sub(_wrapped, _CELL.sub(_cell, html))
+
+
+def _cell(cell: re.Match[str]) -> str:
+    """A cell of a table: numbers stay with their per cent signs, and sentences have room on a phone."""
+    content = re.sub(r"(\d) %", r"\1&nbsp;%", cell[2])
+    is_long = len(re.sub(r"<[^>]+>", "", content)) > SENTENCE
+    start = "<td" + (cell[1] or "") + (' class="long"' if is_long else "")
+    return f"{start}>{content}</td>"
+
+
+def _wrapped(block: re.Match[str]) -> str:
+    """A block of commands, or of printed text with a line that is too long to be read without scrolling, marked."""
+    longest = max(map(len, unescape(re.sub(r"<[^>]+>", "", block[2])).splitlines()), default=0)
+    is_wide = longest > LONG or "language-sh" in block[1]
+    return f'<div class="{block[1]} wrapped">{block[2]}' if is_wide else block[0]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -50,5 +75,5 @@ def _page_and_files(path: Path) -> dict[str, str]:
                 page.append(f"![A chart, described in the text around it]({chart})")
             else:
                 printed = output.get("text", data.get("text/plain", "")).rstrip().splitlines()
-                page.append("\n".join(["```text", *(textwrap.fill(line, 110) for line in printed), "```"]))
+                page.append("\n".join(["```text", *printed, "```"]))
     return {f"{path.stem}.md": "\n\n".join(page), **files}

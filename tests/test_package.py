@@ -56,8 +56,15 @@ def test_a_star_brings_all_names_and_hides_no_other_library():
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'manyarms' has no attribute 'fitt'"):
+    with pytest.raises(AttributeError, match=r"module 'manyarms' has no attribute 'fitt'\. Did you mean 'fit'\?"):
         _ = ma.fitt
+    with pytest.raises(AttributeError, match=r"no attribute 'quux'$"):
+        _ = ma.quux
+
+
+def test_the_packages_that_the_docs_name_are_completed():
+    used = {name for page in PAGES for name in re.findall(r"\bma\.([a-z_]+)\b", page.read_text(encoding="utf-8"))}
+    assert {"datasets", "jobs"} <= used <= set(dir(ma))
     with pytest.raises(ImportError, match="cannot import name 'fitt'"):
         exec("from manyarms import fitt")
     for name in ("a.b", "core.catalog", "", "fit "):

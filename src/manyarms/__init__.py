@@ -37,6 +37,7 @@ def _public_names() -> dict[str, tuple[str, str]]:
 # A name is imported when it is first used, so that `import manyarms` and `manyarms --help` load no numerical library.
 _NAMES = _public_names()
 _INTEGRATIONS = "manyarms.integrations"
+_PACKAGES = ("datasets", "engines", "experiments", "jobs", "theory")  # used by name, as in `ma.jobs.fit_files`
 
 # `from manyarms import *` must not replace scikit-learn by our bridge to it.
 __all__ = [name for name, (module, _) in _NAMES.items() if module != _INTEGRATIONS]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -58,7 +59,17 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as missing:
             if missing.name != f"manyarms.{name}":
                 raise
-    raise AttributeError(f"module 'manyarms' has no attribute {name!r}")
+    raise AttributeError(f"module 'manyarms' has no attribute {name!r}{_suggestion(name)}")
+
+
+def _suggestion(name: str) -> str:
+    """The nearest public name, as a question; nothing where none is near, or where Python itself asks for a name."""
+    if name.startswith("_"):
+        return ""
+    from difflib import get_close_matches  # noqa: PLC0415  only for a mistake
+
+    near = get_close_matches(name, [*_NAMES, *_PACKAGES], 1)
+    return f". Did you mean {near[0]!r}?" if near else ""
 
 
 def _attribute(module: str, name: str) -> Any:
@@ -67,4 +78,4 @@ def _attribute(module: str, name: str) -> Any:
 
 def __dir__() -> list[str]:
     own = [name for name in globals() if name.startswith("__")]
-    return sorted({*own, *_NAMES})
+    return sorted({*own, *_NAMES, *_PACKAGES})

@@ -87,7 +87,7 @@ def shop(tmp_path_factory):
             "gaps": [None, *rng.normal(size=n - 1)],
             "item": [ITEMS[i] for i in item],
             "number": item,
-            "big": item + 10**12,
+            "big": item * 10**12,  # from 0 on: numbers, not codes
             "spend": rng.normal(size=n),
             "zero": np.zeros(n),
             "click": (rng.random(n) < 0.5).astype(float),

@@ -136,6 +136,20 @@ def test_a_column_a_table_and_shares_are_evaluated_on_all_rounds_with_and_withou
     np.testing.assert_allclose(row.choices.shares.sum(), 1.0)
 
 
+def test_rows_that_are_left_out_and_checks_that_fail_are_named(folder, tmp_path):
+    logs = pq.read_table(folder / "logs.parquet")
+    ages = logs.column("age").to_pylist()
+    gaps = logs.set_column(logs.column_names.index("age"), "age", pa.array([None, None, None, *ages[3:]]))
+    pq.write_table(gaps, tmp_path / "logs.parquet")
+    page = tmp_path / "page.html"
+    result = run(*arguments(folder, "--logs", tmp_path / "logs.parquet", "--missing", "drop", "--out", page))
+    assert "1,597 rounds. Values use" in result.stdout and "Left out: 3 rows (missing value)." in result.stdout
+    assert "3 rows (missing value)" in page.read_text(encoding="utf-8")
+    assert "see .warnings" not in result.stdout
+    failed = [line for line in result.stdout.splitlines() if line.startswith("Failed: ")]
+    assert len(failed) == (int(result.stdout.partition(" failed")[0].rpartition(" ")[2]) if failed else 0)
+
+
 @pytest.mark.parametrize(
     ("policies", "message"),
     [
@@ -144,6 +158,7 @@ def test_a_column_a_table_and_shares_are_evaluated_on_all_rounds_with_and_withou
         ("gredy", "Did you mean greedy?"),
         ("a=greedy,a=uniform", "two policies are called 'a'"),
         ("new=column:age", "row 0 has"),
+        ("new=city", "'city' is not a policy, but a column of the logs. Write new=column:city."),
     ],
 )
 def test_policies_that_cannot_be_opened_are_refused(folder, policies, message):

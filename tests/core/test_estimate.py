@@ -35,3 +35,8 @@ def test_a_far_part_of_hardly_any_share_does_not_blur_the_quantiles_of_a_mixture
     mixture = NormalMixture(means, np.ones(5), np.array([0.4, 0.3, 0.2, 0.1, 1e-17]))
     near = stats.norm(means[:4]).cdf(mixture.quantile(share)) @ mixture.shares[:4]
     assert near == pytest.approx(share, abs=1e-9)
+
+
+def test_an_estimate_is_shown_in_one_short_line():
+    estimate = ma.Estimate(1.25, 0.5, diagnostics={"n_contexts": 400.0}, warnings=("take care",))
+    assert repr(estimate) == "Estimate(1.25 [0.27, 2.23] (1 warning, see .warnings))"

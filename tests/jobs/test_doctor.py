@@ -141,6 +141,17 @@ def test_codes_with_leading_zeros_are_items_and_row_numbers_are_no_contexts(tmp_
     assert run(*words[1:-1], str(tmp_path / "report.html")).exit_code in (0, 3, 4)
 
 
+def test_na_is_a_label_in_texts_and_a_gap_in_numbers_as_for_fits(tmp_path):
+    rows = [f"{['NA', 'DE', ''][n % 3]},{['NA', '1'][n % 2]},i{n % 5},{n % 4}" for n in range(60)]
+    (tmp_path / "log.csv").write_text("\n".join(["country,age,item,margin", *rows]))
+    (tmp_path / "items.csv").write_text("item,kind\n" + "\n".join(f"i{k},{['NA', 'b'][k % 2]}" for k in range(6)))
+    check_up = ma.doctor(tmp_path / "log.csv", tmp_path / "items.csv")
+    missing = {column["column"]: column["missing"] for column in check_up.columns}
+    assert (missing["country"], missing["age"]) == (20, 30)
+    logs = ma.read_logs(tmp_path / "log.csv", ["country", "age"], "item", "margin", missing="drop")
+    assert logs.collect().dropped.missing == sum(n % 3 == 2 or n % 2 == 0 for n in range(60))
+
+
 def test_batches_of_any_size_give_the_same_findings(tmp_path):
     table = pa.Table.from_pandas(pd.concat([log(), log().head(60)]), preserve_index=False)
     whole = ma.doctor(table, ITEMS)

@@ -100,7 +100,7 @@ def test_a_logged_action_outside_its_candidates_is_refused():
         (lambda one: one.replace("_multi", "multi"), DataFileError, "line 3 .* has no candidates"),
         (lambda one: one.replace('"_labelIndex": ', '"_labelIndex": 7'), DataFileError, "there are 3 candidates"),
         (lambda one: one.replace('"_label_cost": ', '"_label_cost": "x", "y": '), DataFileError, "must be a number"),
-        (lambda one: one.replace('"_label_cost"', '"cost"'), NonFiniteError, "reward is missing in row 2"),
+        (lambda one: one.replace('"_label_cost"', '"cost"'), NonFiniteError, r"missing in row 2 \(line 3 of "),
         (lambda one: one.replace('"age": ', '"age": "old", "y": '), DataFileError, "line 3 .*'old' as User.age"),
     ],
 )

@@ -194,3 +194,23 @@ def test_scores_read_categories_as_they_are_written(tmp_path):
     model = ma.jobs.fit_files(log, **{**ROLES, "context": ["x", "country"]}, learn_prior=False).posterior
     scored = ma.jobs.score(model, log, tmp_path / "best.parquet", top_k=1)
     assert scored.n_contexts == 3
+
+
+@pytest.mark.parametrize("kind", ["csv", "integers", "floats"])
+def test_codes_without_a_catalog_are_the_ids_of_logged_actions_and_smaller_numbers_count_them(tmp_path, kind):
+    def logs(ids):
+        if kind == "csv":
+            return ma.read_logs(write_log(tmp_path / "log.csv", ids), **ROLES).collect()
+        column = pa.array(ids, pa.int64() if kind == "integers" else pa.float64())
+        return ma.read_logs(pa.table({"x": [1.0] * len(ids), "item": column, "r": [0.0] * len(ids)}), **ROLES)
+
+    codes = logs([90217, 90210, 90301, 90217])
+    assert codes.actions.tolist() == [1, 0, 2, 1] and codes.catalog.ids.tolist() == [90210, 90217, 90301]
+    numbered = logs([990, 1500, 3])
+    assert numbered.actions.tolist() == [990, 1500, 3] and (numbered.catalog, numbered.n_actions) == (None, 1501)
+
+
+def test_candidates_that_are_codes_are_actions_too():
+    rows = {"x": [1.0, 2.0], "item": [90210, 90217], "r": [0.0, 1.0], "shown": [[90210, 90301], [90217]]}
+    logs = ma.read_logs(pa.table(rows), **ROLES, eligible="shown")
+    assert logs.n_actions == 3 and logs.eligible.toarray().tolist() == [[1, 0, 1], [0, 1, 0]]

@@ -177,12 +177,12 @@ BAD = {
         InputError, r"row 0 has user 'u\d'"),
     "key twice": (
         lambda: ma.LookupPolicy(pd.DataFrame({"user": ["a", "b", "a"], "action": ["tea"] * 3}), "user", CATALOG),
-        InputError, "row 2 of the table has the same user as row 0"),
+        InputError, "row 2 of the table of the policy has the same user as row 0"),
     "sum": (
         lambda: ma.LookupPolicy(
             pd.DataFrame({"u": ["a", "b", "b"], "action": ["tea", "tea", "mug"], "p": [1, 0.5, 0.4]}), "u", CATALOG,
             probability="p"),
-        PropensityError, "u 'b' sum to 0.9"),
+        PropensityError, "u 'b' in the table of the policy sum to 0.9"),
     "ranks": (
         lambda: ma.LookupPolicy(
             pd.DataFrame({"u": ["a", "a"], "action": ["tea", "mug"], "r": [1, 2]}), "u", CATALOG, rank="r"),
@@ -190,6 +190,9 @@ BAD = {
     "shares": (
         lambda: ma.TablePolicy.from_shares(pd.DataFrame({"action": ["tea"], "share": [0.9]}), CATALOG),
         PropensityError, "sum to 0.9"),
+    "function without an id": (
+        lambda: ma.CallablePolicy(lambda rows: ["tea", None], CATALOG).actions(frame(2)),
+        NonFiniteError, "returned no id for row 1. Return an id for every row"),
     "length": (lambda: ma.CallablePolicy(lambda rows: ["tea"], CATALOG).actions(frame(2)), InputError, "returned 1"),
     "no table kept": (
         lambda: ma.IPS().estimate(
@@ -203,3 +206,30 @@ def test_bad_tables_are_refused_with_the_row_and_a_remedy(case):
     call, kind, text = BAD[case]
     with pytest.raises(kind, match=text):
         call()
+
+
+@pytest.mark.parametrize("weights", [None, [2, 1]], ids=["picks", "lists"])
+@pytest.mark.parametrize(("given", "rest"), [("TEA", "the catalog has 'tea'"), ("cup", "Add it to the catalog")])
+def test_an_unknown_item_in_a_table_of_picks_is_said_to_be_in_that_table(tmp_path, weights, given, rest):
+    picks = pd.DataFrame({"user": ["a", "b"], "action": ["mug", given]})
+    picks.to_csv(tmp_path / "picks.csv", index=False)
+    file = tmp_path / "picks.csv"
+    for table, name in ((file, f" (line 3 of {file})"), (picks, " of the table of the policy")):
+        with pytest.raises(ActionError) as refusal:
+            ma.LookupPolicy(table, "user", CATALOG, position_weights=weights)
+        message = str(refusal.value)
+        assert message.startswith(f"row 1{name} has {given!r} in column action")
+        assert rest in message
+        assert "the log" not in message
+
+
+@pytest.mark.parametrize("column", ["user", "action", "probability"])
+def test_a_gap_in_a_table_of_picks_names_its_row_and_a_remedy_that_can_be_followed(tmp_path, column):
+    # The rows of the table are not those of the log, so missing="drop" would not help.
+    picks = pd.DataFrame({"user": ["a", "b"], "action": ["mug", "tea"], "probability": [1.0, 1.0]})
+    picks.loc[1, column] = None
+    picks.to_csv(tmp_path / "picks.csv", index=False)
+    for table in (tmp_path / "picks.csv", picks):
+        with pytest.raises(NonFiniteError, match=rf"row 1 .* has no value in column {column}") as refusal:
+            ma.LookupPolicy(table, "user", CATALOG, probability="probability")
+        assert refusal.value.remedy == "Fill it in, or delete the row."

@@ -68,6 +68,12 @@ def row_name(row: Any) -> str:
     return numbered_row(row_number(row))
 
 
+def row_of(row: Any, holder: str) -> str:
+    """Name of a row that is not one of the log, as in "row 3 (line 5 of picks.csv)", or "row 3 of the shares"."""
+    name = row_name(row)
+    return name if name.endswith(")") or not holder else f"{name} of {holder}"
+
+
 def numbered_row(number: Any) -> str:
     """Name of a row in errors, as `row_name` gives it, by its number in the whole log."""
     rows = _batch_rows.get()

@@ -284,7 +284,7 @@ def decide_command(
     outputs = {name: path for name, path in (("out", out), ("policy", policy)) if path is not None}
     for name, path in outputs.items():
         check_output(path, name)
-    from manyarms.cli.print_results import print_json
+    from manyarms.cli.print_results import print_decision, print_json
     from manyarms.decision.decide_files import decide_from_logs
     from manyarms.decision.write_report import write_report
     from manyarms.logs.file_source import refuse_overwriting
@@ -310,14 +310,7 @@ def decide_command(
     if as_json:
         print_json(decision.as_json())
     else:
-        terminal.say(str(decision.evaluation))
-        terminal.say(f"\nPrior: {decision.made_with['prior']}.")
-        terminal.say(f"\n{decision}")
-        if decision.next_step not in str(decision):
-            terminal.say(f"\n{decision.next_step}")
-        for sentence in decision.segment_sentences:
-            terminal.say(f"\n{sentence}")
-        terminal.say(f"\n{decision.checks_summary}. No check can detect self-selection, hidden causes or change.")
+        print_decision(decision)
         for name, path in (("Report", out), ("Policy", saved)):
             if path is not None:
                 terminal.say(f"{name}: {path}")

@@ -15,17 +15,12 @@ from rich.text import Text
 from manyarms.cli.terminal import visible
 from manyarms.core.estimate import Estimate
 from manyarms.core.result_tables import SHOWN, number, percent, share, signed_number
+from manyarms.decision.decide import Decision
+from manyarms.decision.decide_files import LEFT_OUT
 from manyarms.jobs.doctor import CheckUp
 from manyarms.jobs.evaluate import CURRENT, Evaluation
 from manyarms.jobs.segments import Segments
-
-DROPPED = {
-    "missing": "missing value",
-    "unknown": "unknown action",
-    "immature": "too young",
-    "counted": "already in the model",
-}
-"""Reasons why rows are left out, by their names in `DroppedRows`."""
+from manyarms.logs.row_reader import REASONS
 
 CAPTION = (
     "Gain: the model's estimate, corrected with the rewards logged in these rounds, so it need not equal the "
@@ -58,6 +53,32 @@ def print_evaluation(figures: Mapping[str, Any], evaluation: Evaluation) -> None
         console.print()
 
 
+def print_decision(decision: Decision) -> None:
+    """Print a decision from logs alone: the rounds, the model's table, the verdict and what the checks found."""
+    console, evaluation = Console(highlight=False), decision.evaluation
+    mean = number(evaluation.mean_reward)
+    pooled = f". Values use {evaluation.n_rounds:,} of them, with mean reward {mean}."
+    more = f"; mean reward {mean}." if evaluation.pooled_rounds is None else pooled
+    _print_line(console, f"{evaluation.gain_rounds:,} rounds{more}")
+    if LEFT_OUT in decision.made_with:
+        _print_line(console, f"Left out: {decision.made_with[LEFT_OUT]}.")
+    _print_line(console, f"Prior: {decision.made_with['prior']}.")
+    console.print()
+    _print_table(console, _model_table(evaluation))
+    console.print()
+    console.print(Text(CAPTION, style="dim"))
+    sentences = [str(decision), decision.next_step, *decision.segment_sentences]
+    for place, sentence in enumerate(sentences):
+        if sentence not in sentences[0] or place == 0:
+            console.print()
+            _print_line(console, sentence)
+    console.print()
+    _print_line(console, f"{decision.checks_summary}. No log shows self-selection, hidden causes or change.")
+    for check in decision.checks:
+        if check.outcome == "failed":
+            _print_line(console, f"Failed: {check.question} {check.finding}")
+
+
 def print_check_up(result: CheckUp) -> None:
     """Print a check-up of logs: the columns, each finding with its remedy, and the commands to run next."""
     console = Console(highlight=False)
@@ -68,7 +89,8 @@ def print_check_up(result: CheckUp) -> None:
     for name in ("column", "type", "role", "missing", "distinct"):
         table.add_column(name, justify="right" if name in ("missing", "distinct") else "left")
     for column in result.columns:
-        table.add_row(*(visible(str(value)) for value in column.values()))
+        cells = (f"{value:,}" if isinstance(value, int) else str(value) for value in column.values())
+        table.add_row(*map(visible, cells))
     _print_table(console, table)
     console.print()
     for finding in result.findings:
@@ -130,7 +152,7 @@ def print_update(figures: Mapping[str, Any]) -> None:
 def _print_dropped(console: Console, figures: Mapping[str, Any]) -> None:
     for reason, count in figures["dropped"].items():
         if count:
-            _print_line(console, f"Left out: {_count(count, 'row')} ({DROPPED[reason]}).")
+            _print_line(console, f"Left out: {_count(count, 'row')} ({REASONS[reason]}).")
     if figures["counted_as_other"]:
         _print_line(console, f"Counted as (other): {_count(figures['counted_as_other'], 'row')} (unknown action).")
 

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from manyarms._base.arrow import compute, pa
 from manyarms._base.checks import Array, as_actions, as_count
-from manyarms._base.row_numbers import row_name
+from manyarms._base.row_numbers import row_name, row_of
 from manyarms.core.arrow_columns import codes_of, whole_numbers_of
 from manyarms.core.catalog import Catalog
 from manyarms.core.labels import integer_of
@@ -29,12 +29,19 @@ class NumberedColumn:
     Attributes:
         actions: (n,) the number of each row's action; not an action where it is not known.
         known: (n,) true where the id is that of an action.
-        spelled: An unknown id that the catalog has in another spelling, in words; empty where there is none.
+        spelled: An unknown id, and the one that the catalog has in another spelling; None where there is none.
     """
 
     actions: Int[Array, " n"]
     known: Bool[Array, " n"]
-    spelled: str
+    spelled: tuple[str, str] | None
+
+    def spelling(self, holder: str) -> str:
+        """The two spellings of an id, in words; `holder` is what has the column, such as "the log"."""
+        if self.spelled is None:
+            return ""
+        given, near = self.spelled
+        return f"{holder} has {given!r}, the catalog has {near!r}"
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class ActionNumbering:
             is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
             numbers = _written_numbers(name, column) if is_text else whole_numbers_of(name, column)
             actions = as_actions(name, numbers)
-            return NumberedColumn(actions, actions < self.n_actions, "")
+            return NumberedColumn(actions, actions < self.n_actions, None)
         codes, ids = codes_of(column)
         numbers = self.catalog.find(ids)
         actions = numbers[codes] if len(ids) else np.empty(0, dtype=np.int64)
@@ -104,19 +111,20 @@ class ActionNumbering:
         remedy: str,
         flag_remedy: str = "",
         rows: Int[Array, " n"] | None = None,
+        holder: str = "",
     ) -> ActionError:
         """The error about the first row of a column whose id is not that of an action.
 
-        `rows` gives the row of the table that each id is from, where a row has several.
+        `rows` gives the row of the table that each id is from, where a row has several. `holder` is the table of the
+        column, where that is not the log.
         """
         place = int(np.argmin(numbered.known))
-        row = row_name(place if rows is None else rows[place])
-        problem = (
-            f"{row} has {column[place].as_py()!r} in column {name}, which is not in the catalog of "
-            f"{self.n_actions:,} actions."
-        )
+        row = row_of(place if rows is None else rows[place], holder)
+        known = f"below {self.n_actions:,}, the number of actions"
+        known = known if self.catalog is None else f"in the catalog of {self.n_actions:,} actions"
+        problem = f"{row} has {column[place].as_py()!r} in column {name}, which is not {known}."
         if numbered.spelled:
-            spelling = f"Ids are compared as they are written: {numbered.spelled}."
+            spelling = f"Ids are compared as they are written: {numbered.spelling(holder or 'the log')}."
             return ActionError(f"{problem} {spelling}", "Spell them alike.")
         return ActionError(problem, remedy, flag_remedy=flag_remedy)
 
@@ -151,10 +159,10 @@ def _written_numbers(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:
     return np.array(numbers, dtype=np.int64)[codes] if numbers else np.empty(0, dtype=np.int64)
 
 
-def _spelled(catalog: Catalog, unknown: Sequence[Any]) -> str:
-    """The first unknown id that the catalog has in another spelling, in words; not all of many are looked up."""
+def _spelled(catalog: Catalog, unknown: Sequence[Any]) -> tuple[str, str] | None:
+    """The first unknown id that the catalog has in another spelling, and that one; not all of many are looked up."""
     for id in unknown[:MOST_COMPARED]:
         near = catalog.spelled_otherwise(id)
         if near is not None:
-            return f"the log has {str(id)!r}, the catalog has {str(near)!r}"
-    return ""
+            return str(id), str(near)
+    return None

@@ -116,6 +116,9 @@ class Estimate(Tabular):
         }
         return html_facts(f"{self.value:.4g}", facts, self.warnings)
 
+    def __repr__(self) -> str:
+        return f"Estimate({self})"
+
     def __str__(self) -> str:
         low, high = self.interval()
         count = len(self.warnings)

@@ -30,6 +30,7 @@ from manyarms.decision.guardrail import Better, Guardrail
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate_files import read_evaluation_inputs
 from manyarms.jobs.fit_files import OnRows
+from manyarms.jobs.log_findings import row_warnings
 from manyarms.jobs.open_policies import named_sources, open_on_stream
 from manyarms.jobs.parse_names import likelihood_named
 from manyarms.jobs.sample_rounds import sample_of_all
@@ -37,11 +38,16 @@ from manyarms.logs.file_source import open_logs
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import leakage_warnings, read_logs
+from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.warehouse_table import shown_name
 from manyarms.posterior.posterior import Posterior
 
 DEFAULT_ESTIMATORS = ("snips", "dr")
 """Estimators that check the model when the logs have propensities and none are named."""
+
+
+LEFT_OUT = "rows left out"
+"""The line of `Decision.made_with` that counts the rows that were left out, by reason."""
 
 
 @takes(EvaluateOptions)
@@ -79,7 +85,7 @@ def decide_files(
     lines = {
         **(notes or {}),
         "logs": shown_name(logs),
-        **_caution(() if features is None else features.columns, reward),
+        **_row_notes(() if features is None else features.columns, reward, inputs.dropped),
     }
     if total > len(rounds):
         lines["rounds"] = f"{len(rounds):,} drawn from {total:,}"
@@ -137,7 +143,7 @@ def decide_from_logs(
     bound = {name: whole.bound(policy) for name, policy in made.items()}
     likelihood = likelihood_named(given.likelihood, given.noise_std)
     columns = (context,) if isinstance(context, str) else context
-    lines = {**(notes or {}), "logs": shown_name(logs), **_caution(columns, reward)}
+    lines = {**(notes or {}), "logs": shown_name(logs), **_row_notes(columns, reward, stream.dropped)}
     decision = decide(
         {**sources, **bound}, whole.logs, likelihood=likelihood, sure=sure, unit=unit, swap=swap, averaged=averaged,
         guardrails=_guardrails(goals, given.guardrail_sure, whole.logs), notes=lines, progress=progress,
@@ -185,7 +191,10 @@ def _parse_guardrail(text: str) -> tuple[str, dict[str, Any]]:
     return match["column"], {"at_most_worse": share, "better": better, "absolute": not match["unit"]}
 
 
-def _caution(context: Sequence[str], reward: str) -> dict[str, str]:
-    """A note on the page of a decision where the reward is among the contexts."""
-    texts = leakage_warnings(context, reward)
-    return {"caution": texts[0]} if texts else {}
+def _row_notes(context: Sequence[str], reward: str, dropped: DroppedRows) -> dict[str, str]:
+    """Notes on the page of a decision: rows that were left out, and what to be careful about."""
+    cautions = [*leakage_warnings(context, reward), *row_warnings(dropped)]
+    return {
+        **({LEFT_OUT: dropped.words()} if dropped.total else {}),
+        **({"caution": "; ".join(cautions)} if cautions else {}),
+    }

@@ -116,7 +116,8 @@ def probability_better(evaluation: Evaluation) -> alt.LayerChart:
         x=alt.X(
             "column:N",
             sort=names,
-            title="probability that the policy in the row is better than the one in the column",
+            # Two lines: a title wider than the chart would squeeze its cells on a phone.
+            title=["probability that the policy in the row", "beats the one in the column"],
             axis=alt.Axis(orient="top", labelAngle=-45),
         ),
         y=alt.Y("row:N", sort=names, title=None),  # a title along so few rows would be cut off

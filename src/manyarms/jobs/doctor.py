@@ -116,9 +116,10 @@ def doctor(
     roles = guess_roles(sample, actions, named)
     if items is not None and roles.id:
         # Ids are compared as they are written, once it is known which column holds them.
-        actions = _profiles(items.with_labels([roles.id]), None)
+        actions = _profiles(items.with_labels([roles.id], [roles.category]), None)
     result = LogPass(roles, source.columns)
-    labelled = source.with_labels([name for name in (roles.action, *roles.picks) if name])
+    texts = [name for name in source.columns if name != roles.time]
+    labelled = source.with_labels([name for name in (roles.action, *roles.picks) if name], texts)
     for batch in labelled.batches(source.columns, BATCH):
         result.add(batch)
     categories = {} if items is None or not roles.category else _categories(items, roles)
@@ -146,8 +147,11 @@ def _profiles(source: Source, most: int | None) -> list[ColumnProfile]:
 
 
 def _with_codes(source: Source, most: int | None) -> list[ColumnProfile]:
-    """The profiles of all columns, where integers that a CSV file writes as in 007 are codes, and so texts."""
-    sample = _profiles(source, most)
+    """The profiles of all columns, where integers that a CSV file writes as in 007 are codes, and so texts.
+
+    In columns of texts NA is a label, as for `read_logs`: it is a country, too.
+    """
+    sample = _profiles(source.with_labels((), source.columns), most)
     names = [column.name for column in sample if pa.types.is_integer(column.type)]
     labelled = source.with_labels(names)
     if not names or not labelled.written:
@@ -160,7 +164,7 @@ def _with_codes(source: Source, most: int | None) -> list[ColumnProfile]:
 def _categories(items: Source, roles: RoleGuess) -> dict[Any, Any]:
     """The category of each id of the catalog."""
     categories = dict[Any, Any]()
-    for batch in items.with_labels([roles.id]).batches([roles.id, roles.category], BATCH):
+    for batch in items.with_labels([roles.id], [roles.category]).batches([roles.id, roles.category], BATCH):
         categories.update(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
     return categories
 

@@ -152,6 +152,8 @@ def open_on_stream(
             opened[name] = _open_given(source, known)
         elif is_policy_file(source):
             opened[name] = open_policy_file(str(source))
+        elif source in columns:
+            raise InputError(f"{source!r} is not a policy, but a column of the logs.", f"Write {name}=column:{source}.")
     maps = [policy.features for policy in opened.values() if policy.features is not None]
     maps = [features for features in maps if features != stream.features]
     for features in maps:

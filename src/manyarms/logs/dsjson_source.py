@@ -70,7 +70,10 @@ class DsjsonSource(Source):
 
     def place_of(self, row: int) -> str:
         earlier = [first for first in self._begins if first <= row]
-        if len(self.files) == 1 or not earlier:
+        if len(self.files) == 1:
+            decision = next(islice(self._decisions(), row, None), None)
+            return "" if decision is None else decision.where
+        if not earlier:
             return ""
         return f"row {row - max(earlier)} of {self._begins[max(earlier)]}"
 
@@ -129,6 +132,10 @@ class _Decision:
         self.where = where
         try:
             self.content = json.loads(line)
+        except json.JSONDecodeError as damage:
+            # Its own text counts lines within this one.
+            reason = f"{damage.msg.removesuffix(' at')} at character {damage.pos + 1}"
+            raise self.broken(f"is not JSON: {reason}") from None
         except ValueError as damage:
             raise self.broken(f"is not JSON: {without_full_stop(damage)}") from None
         context = self.content.get("c") if isinstance(self.content, dict) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv as csv_module
 import glob
 import os
 import re
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from hashlib import blake2b
+from io import TextIOWrapper
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, cast
@@ -42,6 +44,9 @@ NO_VALUE = [
     "NaN", "n/a", "nan", "null",
 ]  # fmt: skip
 """Cells of a CSV file that stand for a missing number or time; in columns of labels only the empty one does."""
+
+MOST_LINES = 1_000_000
+"""Lines of a CSV file that are counted to say where a bad row is: about a second."""
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
@@ -183,7 +188,7 @@ class FileSource(Source):
     def place_of(self, row: int) -> str:
         begins, first = self._begins, 0
         if begins is None and len(self.files) == 1:
-            return ""
+            return _line(self.files[0], row) if self._format == "csv" else ""
         if begins is None:
             begins = dict[int, str]()
             # Counted when it is asked for, up to the file at hand: Parquet files say it, others are read once more.
@@ -324,6 +329,21 @@ def _punctuation(file: Path) -> tuple[str, str]:
     cells = (cell.strip(' "') for row in rows[:-1] or rows for cell in row.split(separator))
     # Where commas are free, spreadsheets of much of the world write decimals with them.
     return separator, "," if separator != "," and any(map(DECIMAL_COMMA.fullmatch, cells)) else "."
+
+
+def _line(file: Path, row: int) -> str:
+    """The line of a CSV file at which a row begins, as editors count them; empty where that takes long to find."""
+    if row > MOST_LINES:
+        return ""
+    with suppress(OSError, csv_module.Error), pa.input_stream(str(file)) as content:
+        lines = csv_module.reader(TextIOWrapper(cast(Any, content), errors="replace"), delimiter=_punctuation(file)[0])
+        begin, left = 1, row + 1
+        for cells in lines:
+            # Arrow, too, skips empty lines.
+            if cells and left == 0:
+                return f"line {begin} of {file}"
+            begin, left = lines.line_num + 1, left - bool(cells)
+    return ""
 
 
 def content_digest(file: Path) -> str:

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack, get_args
 
+import numpy as np
+from jaxtyping import Shaped
+
 from manyarms._base.arrow import compute, pa
-from manyarms._base.checks import as_count, as_instance, as_names, as_text
+from manyarms._base.checks import Array, as_count, as_instance, as_names, as_text
 from manyarms._base.job_options import LogOptions, Missing, Unknown, takes, with_defaults
 from manyarms._base.row_numbers import rows_from
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, codes_of, column_of, whole_numbers_of
@@ -23,6 +26,8 @@ from manyarms.logs.warehouse_table import WarehouseTable
 
 MOST_NUMBERED, MOST_NUMBERED_PER_ROW = 10_000_000, 100
 """Beyond both of these, the largest number is somebody's id and does not count actions."""
+CODES_FROM, NUMBERS_PER_CODE = 1_000, 10
+"""Ids from the first of these on that leave out most numbers are codes: up to 90210, at most 9,021 of them."""
 
 
 @takes(LogOptions)
@@ -55,7 +60,8 @@ def read_logs(
         action: The column of action ids.
         reward: The column of rewards.
         propensity: The column of the logging policy's probabilities, if there is one.
-        catalog: All actions by id. Without one, ids are action numbers, or texts that are numbered in their order.
+        catalog: All actions by id. Without one, ids are action numbers; or texts, or codes such as 90210, that are
+            numbered in their order: then only logged actions are known.
         features: A feature map learned before, to be used again; None to learn one here.
         n_actions: K, when ids are action numbers; by default one more than the largest.
         after: Rounds at this time or before are left out, for instance because a model has them already.
@@ -169,25 +175,28 @@ def _complete_rows(source: Source, roles: ColumnRoles, missing: Missing) -> Iter
 def _numbered(
     source: Source, roles: ColumnRoles, missing: Missing, n_actions: int | None
 ) -> tuple[Catalog | None, int]:
-    """Actions without a catalog: numbers count themselves, texts are numbered in their order."""
+    """Actions without a catalog: numbers count themselves, texts and codes are numbered in their order."""
     if n_actions is not None:
         return None, as_count("n_actions", n_actions)
-    largest, n_rows, texts = -1, 0, set[Any]()
+    n_rows, largest, codes, texts = 0, -1, _Codes(), set[Any]()
     for table in _complete_rows(source, roles, missing):
         n_rows += table.num_rows
-        column = column_of(table, roles.action)
+        column, offered = column_of(table, roles.action), list[Any]()
+        if roles.eligible is not None:
+            candidates = compute.call_function("list_flatten", [column_of(table, roles.eligible)])
+            offered = compute.call_function("unique", [candidates]).drop_null().to_pylist()
         if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-            largest = max(largest, int(whole_numbers_of(roles.action, column).max(initial=-1)))
+            numbers = whole_numbers_of(roles.action, column)
+            largest = max(largest, int(numbers.max(initial=-1)))
+            codes.add(numbers, offered)
         else:
-            texts.update(codes_of(column)[1])
-            if roles.eligible is not None:
-                candidates = compute.call_function("list_flatten", [column_of(table, roles.eligible)])
-                texts.update(compute.call_function("unique", [candidates]).drop_null().to_pylist())
-    numbers = integers_or_texts(list(texts)) if roles.action in source.written else []
-    if numbers and isinstance(numbers[0], int):
-        largest, texts = max(numbers), set[Any]()
-    if texts:
-        catalog = Catalog(sorted(texts, key=str))
+            texts.update(codes_of(column)[1], offered)
+    written = integers_or_texts(list(texts)) if roles.action in source.written else []
+    if written and isinstance(written[0], int):
+        largest, texts = max(written), set[Any]()
+        codes.add(np.array(written), [])
+    if texts or codes.ids(largest):
+        catalog = Catalog(sorted(texts, key=str) if texts else codes.ids(largest))
         return catalog, catalog.n_actions
     if largest < 0:
         raise InputError("there are no rows, so the number of actions is not known.", "Pass a catalog.")
@@ -198,6 +207,25 @@ def _numbered(
             "Pass a catalog with all ids, including those never logged.",
         )
     return None, largest + 1
+
+
+class _Codes:
+    """The distinct ids of a log that are whole numbers, as long as they may be codes, which do not count actions."""
+
+    def __init__(self):
+        self._ids: set[int] | None = set()
+
+    def add(self, numbers: Shaped[Array, " n"], offered: Iterable[Any]) -> None:
+        """Add the ids of some rows, and those of their candidates."""
+        if self._ids is not None and numbers.min(initial=CODES_FROM) >= CODES_FROM:
+            self._ids |= {int(number) for number in (*np.unique(numbers), *offered)}
+        else:
+            self._ids = None
+
+    def ids(self, largest: int) -> list[int]:
+        """The ids in order, or none where the largest may well be the number of an action."""
+        ids = self._ids or set[int]()
+        return sorted(ids) if largest >= NUMBERS_PER_CODE * max(len(ids), 1) else []
 
 
 def _age_rule(given: Any, after: datetime | None) -> AgeRule | None:

@@ -54,6 +54,15 @@ class ColumnRoles:
         return tuple(dict.fromkeys([*self.context, *(name for name in single if name is not None)]))
 
 
+REASONS = {
+    "missing": "missing value",
+    "unknown": "unknown action",
+    "immature": "too young",
+    "counted": "already in the model",
+}
+"""Reasons why rows are left out, by their names in `DroppedRows`, in words."""
+
+
 @dataclass(frozen=True)
 class DroppedRows(Saved):
     """Rows that were left out, by reason, and those that stayed as something else.
@@ -90,8 +99,12 @@ class DroppedRows(Saved):
 
     def record(self) -> dict[str, Any]:
         """The counts as plain values, for JSON."""
-        reasons = ("missing", "unknown", "immature", "counted")
-        return {"dropped": {name: getattr(self, name) for name in reasons}, "counted_as_other": self.mapped}
+        return {"dropped": {name: getattr(self, name) for name in REASONS}, "counted_as_other": self.mapped}
+
+    def words(self) -> str:
+        """The numbers of rows that were left out, by reason, as in "3 rows (missing value)"; empty where none was."""
+        counts = ((getattr(self, name), reason) for name, reason in REASONS.items())
+        return ", ".join(f"{count:,} row{'' if count == 1 else 's'} ({reason})" for count, reason in counts if count)
 
 
 @dataclass(frozen=True)
@@ -181,7 +194,7 @@ class RowReader:
         return named if ROW in self.columns else named.append_column(ROW, numbers)
 
     def actions_of(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"], str]:
-        """Action numbers, a mask of the rows that have one, and an unknown id that the catalog spells otherwise."""
+        """Action numbers, a mask of the rows that have one, and in words an id that the catalog spells otherwise."""
         name = self.roles.action
         column, numbering = column_of(table, name), ActionNumbering(self.n_actions, self.catalog)
         numbered = numbering.of_column(name, column)
@@ -193,7 +206,7 @@ class RowReader:
                 'Put it there, or pass unknown="drop" or unknown="other".',
                 "Put it there, or pass --unknown drop or --unknown other.",
             )
-        return numbered.actions, numbered.known, numbered.spelled
+        return numbered.actions, numbered.known, numbered.spelling("the log")
 
     def _groups(self, column: pa.ChunkedArray) -> Int[Array, " n"]:
         """Ids of users or sessions as integers: texts by a digest, so that batches and machines agree without a list.

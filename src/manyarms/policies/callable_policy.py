@@ -11,10 +11,10 @@ from scipy import sparse
 
 from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_flag, as_matrix, as_names, as_text, check_callable
+from manyarms._base.row_numbers import row_name
 from manyarms.core import Choices
 from manyarms.core.action_numbering import ActionNumbering, as_numbering
-from manyarms.core.arrow_columns import column_of
-from manyarms.errors import DataTypeError, ShapeError
+from manyarms.errors import DataTypeError, NonFiniteError, ShapeError
 from manyarms.policies.given_policy import ChoiceMap, GivenPolicy
 from manyarms.policies.picks import single_picks
 from manyarms.policies.table import TablePolicy
@@ -97,8 +97,11 @@ class _FunctionMap(ChoiceMap):
             return matrix
         column = self._as_column(result)
         self._check_length(len(column), table.num_rows)
-        name = f"made by {self.name}"
-        column = column_of(pa.table({name: column}), name)
+        name = f"returned by {self.name}"
+        column = pa.table({name: column}).column(name)
+        if column.null_count:
+            row = row_name(column.is_null().to_pylist().index(True))
+            raise NonFiniteError(f"{self.name} returned no id for {row}.", "Return an id for every row.")
         return single_picks(name, column, self._numbering)[:, None].astype(np.float64)
 
     def _as_column(self, result: Any) -> Any:

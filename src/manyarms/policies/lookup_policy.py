@@ -11,7 +11,7 @@ from scipy import sparse
 
 from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_actions, as_names, as_text
-from manyarms._base.row_numbers import row_name, row_numbers
+from manyarms._base.row_numbers import row_name, row_numbers, row_of
 from manyarms.core import OTHER, Catalog, Choices
 from manyarms.core.action_numbering import ActionNumbering, as_numbering
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
@@ -20,7 +20,15 @@ from manyarms.linalg.sparse_matrices import csr_from_parts, csr_parts, shape_of
 from manyarms.logs.row_reader import ROW
 from manyarms.model_file.part_checks import indices, instance_of, is_size, is_text, maybe, saved_csr, tuple_of
 from manyarms.policies.given_policy import ChoiceMap, GivenPolicy
-from manyarms.policies.picks import PositionWeights, as_position_weights, listed_picks, read_picks, single_picks
+from manyarms.policies.picks import (
+    PositionWeights,
+    as_position_weights,
+    listed_picks,
+    read_picks,
+    rows_of_table,
+    single_picks,
+    table_name,
+)
 from manyarms.policies.table import SUM_ERROR
 
 
@@ -82,13 +90,14 @@ class LookupPolicy(GivenPolicy):
         numbering = as_numbering(actions)
         if probability is not None and rank is not None:
             raise InputError("and rank exclude one another.", "Name one of them.", argument="probability")
-        picks = _Picks(names, as_text("action", action), probability, rank, as_text("separator", separator))
-        content = picks.read(table)
-        levels, codes = _key_levels(content, names)
-        keys, places = np.unique(codes, return_inverse=True)
-        probabilities = picks.probabilities(
-            content, places, len(keys), numbering, as_position_weights(position_weights)
-        )
+        holder = table_name(table)
+        picks = _Picks(names, as_text("action", action), probability, rank, as_text("separator", separator), holder)
+        positions = as_position_weights(position_weights)
+        with rows_of_table(table):
+            content = picks.read(table)
+            levels, codes = _key_levels(content, names)
+            keys, places = np.unique(codes, return_inverse=True)
+            probabilities = picks.probabilities(content, places, len(keys), numbering, positions)
         self._set(names, levels, keys, probabilities, numbering)
 
     def _set(
@@ -194,9 +203,17 @@ def _key_levels(content: pa.Table, key: tuple[str, ...]) -> tuple[tuple[Catalog,
 class _Picks:
     """The columns of a table of picks, and what they mean."""
 
-    def __init__(self, key: tuple[str, ...], action: str, probability: str | None, rank: str | None, separator: str):
+    def __init__(
+        self,
+        key: tuple[str, ...],
+        action: str,
+        probability: str | None,
+        rank: str | None,
+        separator: str,
+        holder: str,
+    ):
         self.key, self.action, self.probability, self.rank = key or (ROW,), action, probability, rank
-        self.separator = separator
+        self.separator, self.holder = separator, holder
 
     def read(self, table: Any) -> pa.Table:
         """The columns that are needed, without gaps."""
@@ -218,24 +235,25 @@ class _Picks:
             self._refuse_twice(content, places, "a column of probabilities or of ranks")
             order = np.argsort(places)
             if positions is None:
-                picks = single_picks(self.action, column, numbering)[order]
+                picks = single_picks(self.action, column, numbering, self.holder)[order]
                 return sparse.csr_array((np.ones(n_keys), picks, np.arange(n_keys + 1)), shape=shape)
-            listed = listed_picks(self.action, column, numbering, len(positions), self.separator)
+            listed = listed_picks(self.action, column, numbering, len(positions), self.separator, self.holder)
             return positions.table(listed[order], numbering.n_actions)
-        actions = single_picks(self.action, column, numbering)
+        actions = single_picks(self.action, column, numbering, self.holder)
         self._refuse_twice(content, places * numbering.n_actions + actions, "", f" and {self.action}")
         if self.rank is not None:
             return self._ranked(content, places, actions, shape, positions)
         shares = numbers_of(str(self.probability), column_of(content, str(self.probability)))
         if shares.min() < 0:
-            row = row_name(int(np.argmin(shares)))
-            raise PropensityError(f"{row} of the table has the probability {shares.min():g}.", "Clip and renormalise.")
+            row = row_of(int(np.argmin(shares)), self.holder)
+            problem = f"{row} has the probability {shares.min():g}."
+            raise PropensityError(problem, "Clip and renormalise.")
         totals = np.bincount(places, weights=shares, minlength=n_keys)
         if not (np.abs(totals - 1.0) <= SUM_ERROR).all():
             key = int(np.argmin(np.abs(totals - 1.0) <= SUM_ERROR))
             row = int(np.argmax(places == key))
             raise PropensityError(
-                f"the probabilities of {self._name(content, row)} sum to {totals[key]:.6g}, not to 1.",
+                f"the probabilities of {self._name(content, row)} in {self.holder} sum to {totals[key]:.6g}, not to 1.",
                 "Divide those of each key by their sum.",
             )
         table = sparse.csr_array((shares, (places, actions)), shape=shape)
@@ -257,7 +275,10 @@ class _Picks:
         same = (np.diff(places[order]) == 0) & (np.diff(ranks[order]) == 0)
         if same.any():
             row = int(order[np.argmax(same) + 1])
-            raise InputError(f"{row_name(row)} of the table has the rank of another pick for the same key.")
+            raise InputError(
+                f"{row_of(row, self.holder)} has the rank of another pick for {self._name(content, row)}.",
+                "Give each pick of a key its own rank.",
+            )
         if positions is None and counts.max() > 1:
             raise RangeError(
                 f"the table ranks up to {counts.max()} picks per key, and it is not known how much each counts.",
@@ -278,7 +299,7 @@ class _Picks:
             return
         first, second = (int(order[same[0] + step]) for step in (0, 1))
         raise InputError(
-            f"{row_name(second)} of the table has the same {', '.join(self.key)}{more} as {row_name(first)}: "
+            f"{row_of(second, self.holder)} has the same {', '.join(self.key)}{more} as {row_name(first)}: "
             f"{self._name(content, second)}.",
             "Keep one of them." if not remedy else f"Keep one row per key, or name {remedy}.",
         )

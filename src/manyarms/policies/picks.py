@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,13 +13,15 @@ from scipy import sparse
 
 from manyarms._base.arrow import compute, pa
 from manyarms._base.checks import Array, as_floats, as_text, check_rows
-from manyarms._base.row_numbers import row_name
+from manyarms._base.row_numbers import row_of, rows_from
 from manyarms.core.action_numbering import ActionNumbering
-from manyarms.core.arrow_columns import column_of
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, RangeError
 from manyarms.logs.sources import as_source
 
-LEAVE_OUT = "Add it to the catalog, or leave such rows out."
+LEAVE_OUT = "Add it to the catalog, without which only logged items are known, or leave such rows out."
+
+TABLE = "the table of the policy"
+"""The name of a table of picks in errors, where it is not a file."""
 
 
 class PositionWeights:
@@ -57,21 +61,36 @@ def read_picks(table: Any, columns: Sequence[str], labels: Sequence[str]) -> pa.
         raise DataTypeError("must be a table or a file; got a function.", argument="table")
     source = as_source(table)
     absent = [name for name in columns if name not in source.columns]
+    holder = table_name(table)
     if absent:
         has = ", ".join(map(str, source.columns))
-        raise InputError(f"has no column {absent[0]!r}; its columns are {has}.", argument="the table of the policy")
+        raise InputError(f"has no column {absent[0]!r}; its columns are {has}.", argument=holder)
     source.need(columns)
     batches = list(source.with_labels(labels).batches(columns, 1 << 16))
     if not sum(batch.num_rows for batch in batches):
-        raise InputError("has no rows.", argument="the table of the policy")
+        raise InputError("has no rows.", argument=holder)
     content = pa.Table.from_batches(batches)
     for name in columns:
-        column_of(content, name)
+        gaps = content.column(name).is_null(nan_is_null=True).to_pylist()
+        if any(gaps):
+            row = row_of(gaps.index(True), holder)
+            raise NonFiniteError(f"{row} has no value in column {name}.", "Fill it in, or delete the row.")
     return content
 
 
-def single_picks(name: str, column: pa.ChunkedArray, numbering: ActionNumbering) -> Int[Array, " n"]:
-    """The picks in a column of ids: one action number per row."""
+def table_name(table: Any) -> str:
+    """The name of a table of picks in errors: that of its file, if it is one."""
+    return str(table) if isinstance(table, str | PathLike) else TABLE
+
+
+def rows_of_table(table: Any) -> AbstractContextManager[None]:
+    """Make errors raised inside this block count the rows of a table of picks, and name its lines if it is a file."""
+    is_file = isinstance(table, str | PathLike)
+    return rows_from(0, as_source(table).place_of if is_file else lambda row: "")
+
+
+def single_picks(name: str, column: pa.ChunkedArray, numbering: ActionNumbering, holder: str = "") -> Int[Array, " n"]:
+    """The picks in a column of ids: one action number per row; `holder` is the table that is not the log, in errors."""
     if _is_list(column.type):
         raise InputError(
             f"column {name} holds lists of picks, and it is not known how much each position counts.",
@@ -83,12 +102,12 @@ def single_picks(name: str, column: pa.ChunkedArray, numbering: ActionNumbering)
         example = str(column[int(np.argmin(numbered.known))].as_py())
         lists = " If they are lists, pass position_weights=." if "|" in example else ""
         flag = " If they are lists, pass --position-weights." if lists else ""
-        raise numbering.unknown(name, column, numbered, LEAVE_OUT + lists, LEAVE_OUT + flag)
+        raise numbering.unknown(name, column, numbered, LEAVE_OUT + lists, LEAVE_OUT + flag, holder=holder)
     return numbered.actions
 
 
 def listed_picks(
-    name: str, column: pa.ChunkedArray, numbering: ActionNumbering, k: int, separator: str
+    name: str, column: pa.ChunkedArray, numbering: ActionNumbering, k: int, separator: str, holder: str = ""
 ) -> Int[Array, "n k"]:
     """The first k picks of each row in a column of lists, or of texts such as a|b; -1 pads shorter rows."""
     call: Any = compute
@@ -97,7 +116,8 @@ def listed_picks(
         column = call.split_pattern(texts, pattern=as_text("separator", separator))
     lengths = call.list_value_length(column).to_numpy()
     if len(lengths) and lengths.min() == 0:
-        raise NonFiniteError(f"column {name} has an empty list in {row_name(int(np.argmin(lengths)))}.", "Fill it in.")
+        row = row_of(int(np.argmin(lengths)), holder)
+        raise NonFiniteError(f"column {name} has an empty list in {row}.", "Fill it in.")
     rows = np.repeat(np.arange(len(lengths)), lengths)
     places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     flat = call.list_flatten(column)
@@ -105,11 +125,11 @@ def listed_picks(
     if pa.types.is_string(flat.type):
         flat = call.utf8_trim_whitespace(flat)
     if flat.null_count:
-        row = rows[flat.is_null().to_pylist().index(True)]
-        raise NonFiniteError(f"column {name} has a gap in the list of {row_name(row)}.", "Leave the gap out.")
+        row = row_of(rows[flat.is_null().to_pylist().index(True)], holder)
+        raise NonFiniteError(f"column {name} has a gap in the list of {row}.", "Leave the gap out.")
     numbered = numbering.of_column(name, flat)
     if not numbered.known.all():
-        raise numbering.unknown(name, flat, numbered, LEAVE_OUT, rows=rows)
+        raise numbering.unknown(name, flat, numbered, LEAVE_OUT, rows=rows, holder=holder)
     out = np.full((len(lengths), k), -1, dtype=np.int64)
     inside = places < k
     out[rows[inside], places[inside]] = numbered.actions[inside]

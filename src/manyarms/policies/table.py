@@ -9,13 +9,14 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_floats, as_rows, as_text, check_rows
+from manyarms._base.row_numbers import row_name, row_of
 from manyarms.core import Choices, Policy
 from manyarms.core.action_numbering import as_numbering
 from manyarms.core.arrow_columns import column_of, numbers_of
 from manyarms.errors import DataTypeError, InputError, PropensityError, ShapeError
 from manyarms.linalg.sparse_matrices import shape_of
 from manyarms.model_file.part_checks import floats, once
-from manyarms.policies.picks import read_picks, single_picks
+from manyarms.policies.picks import read_picks, rows_of_table, single_picks, table_name
 
 SUM_ERROR = 1e-6
 """How far the sum of probabilities may be from one."""
@@ -80,21 +81,23 @@ class TablePolicy(Policy):
             share: The column of shares, which sum to 1.
         """
         numbering = as_numbering(actions)
-        content = read_picks(table, [as_text("action", action), as_text("share", share)], [action])
-        numbers = single_picks(action, column_of(content, action), numbering)
-        shares = numbers_of(share, column_of(content, share))
-        order = np.argsort(numbers, kind="stable")
-        twice = np.flatnonzero(np.diff(numbers[order]) == 0)
-        if len(twice):
-            first, second = (int(order[twice[0] + step]) for step in (0, 1))
-            raise InputError(
-                f"row {second} of the table names the same {action} as row {first}.", "Add their shares up."
-            )
-        check_rows(f"column {share}", shares, lambda p: p >= 0, PropensityError, "must not be negative", "Clip it.")
-        total = float(shares.sum())
-        if abs(total - 1.0) > SUM_ERROR:
-            problem = f"sum to {total:.6g}, not to 1."
-            raise PropensityError(problem, "Divide each by their sum.", argument=f"the shares in column {share}")
+        with rows_of_table(table):
+            content = read_picks(table, [as_text("action", action), as_text("share", share)], [action])
+            holder = table_name(table)
+            numbers = single_picks(action, column_of(content, action), numbering, holder)
+            shares = numbers_of(share, column_of(content, share))
+            order = np.argsort(numbers, kind="stable")
+            twice = np.flatnonzero(np.diff(numbers[order]) == 0)
+            if len(twice):
+                first, second = (int(order[twice[0] + step]) for step in (0, 1))
+                raise InputError(
+                    f"{row_of(second, holder)} names the same {action} as {row_name(first)}.", "Add their shares up."
+                )
+            check_rows(f"column {share}", shares, lambda p: p >= 0, PropensityError, "must not be negative", "Clip it.")
+            total = float(shares.sum())
+            if abs(total - 1.0) > SUM_ERROR:
+                problem = f"sum to {total:.6g}, not to 1."
+                raise PropensityError(problem, "Divide each by their sum.", argument=f"the shares in column {share}")
         return cls(np.bincount(numbers, weights=shares, minlength=numbering.n_actions))
 
     def saved(self) -> dict[str, Any]:

@@ -13,7 +13,10 @@
       const narrow = place.clientWidth < 480;
       const sized = { ...spec, width: "container", autosize: { type: "fit-x", contains: "padding" } };
       const fitted = narrow
-        ? { ...config, axis: { ...config.axis, labelLimit: 90 }, legend: { ...config.legend, columns: 1 } }
+        ? {
+            ...config, axis: { ...config.axis, labelLimit: 90 }, legend: { ...config.legend, columns: 1 },
+            text: { ...config.text, fontSize: 9 },
+          }
         : config;
       // The page forbids eval and styles that are not its own: expressions are interpreted, and report.css has the rest.
       const strict = { ast: true, defaultStyle: false, tooltip: { disableDefaultStyle: true } };
