@@ -114,7 +114,7 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         against = [f"{name} contradicts it" for name in contradicting(best, evaluation)]
         recommendation = _ship(best, evaluation, [*doubts, *against, *cautions])
         kept = _goals_sentence([result for result in guardrails if result.policy == best.name])
-        larger = _passed_over(sound[: sound.index(best)], guardrails)
+        larger = passed_over(sound[: sound.index(best)], guardrails)
         return replace(recommendation, reason=" ".join([recommendation.reason, *([kept] if kept else []), *larger]))
     if sound:
         return _blocked(sound, guardrails)
@@ -144,7 +144,10 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
     assert best.value is not None
     remaining = _gain(best).diagnostics.get("prior_share", 0.0)
     unsupported = best.value.diagnostics.get("unsupported_mass", 0.0)
-    uncertain = f"{percent(remaining)} of the prior variance of the gain remains, so the gain rests on the prior"
+    uncertain = (
+        "the gain rests more on the model's prior than on the logged rounds, which leave "
+        f"{percent(remaining)} of its prior variance"
+    )
     caveats = {
         uncertain: remaining > 0.5,
         f"{percent(unsupported)} of its choices are actions that were never logged": unsupported > 0.1,
@@ -160,10 +163,10 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
     return Recommendation("ship", best.name, sentence, reason, next_step=remedy, cautions=listed)
 
 
-def _passed_over(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> list[str]:
-    """A sentence on each policy with a larger gain that a guardrail blocks, beside the one that is shipped."""
+def passed_over(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> list[str]:
+    """A sentence on each policy with a larger gain that a guardrail blocks, beside the one that is recommended."""
     goals = {row.name: [r.name for r in guardrails if r.policy == row.name and not r.holds] for row in rows}
-    return [f"{name} gains more, but {_blocks(names)} it." for name, names in goals.items()]
+    return [f"{name} gains more, but {_blocks(names)} it." for name, names in goals.items() if names]
 
 
 def _blocks(names: Sequence[str]) -> str:
@@ -180,11 +183,11 @@ def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]
     verdict, opening, remedy = (
         "undecided",
         "Not decided",
-        "Log more rounds, or limit what may harm it with CappedPolicy.",
+        "Log more rounds, or limit how often the items that may harm it are shown (CappedPolicy).",
     )
     if all(row.name in broken for row in rows):
         verdict, opening = "keep", "Keep the current policy"
-        remedy = "Limit what harms it with CappedPolicy, or weigh the goals with trade_off."
+        remedy = "Limit how often the items that harm it are shown (CappedPolicy), or weigh the goals (trade_off)."
     evidence = tuple(result.sentence for result in blocking)
     reason = " ".join([*(f"{text[:1].upper()}{text[1:]}." for text in evidence), remedy])
     sentence = f"{opening}: {claim}."

@@ -8,6 +8,7 @@ import numpy as np
 
 from manyarms.core.estimate import Estimate
 from manyarms.core.result_tables import number, percent, share, signed_number
+from manyarms.decision import recommendation
 from manyarms.decision.decide import Decision
 from manyarms.decision.plan import Plan, rounded_count
 from manyarms.jobs.backtest_result import Backtest
@@ -45,6 +46,16 @@ def blockers(decision: Decision) -> list[str]:
     return texts + [
         f"{check.question} No: {check.finding}" for check in failed if check.finding.rstrip(".") not in known
     ]
+
+
+def passed_over(decision: Decision) -> list[str]:
+    """Sentences of the report on policies with a larger gain than the one to ship, which a guardrail blocks."""
+    best = decision.gains.get(decision.policy)
+    if decision.verdict != "ship" or best is None:
+        return []
+    rows = [row for row in decision.evaluation.policies if row.gain is not None and row.gain.value > best.value]
+    sure = [row for row in rows if _gain(row).probability_positive >= decision.sure]
+    return recommendation.passed_over(sure, decision.guardrails)
 
 
 def gains_sentence(decision: Decision) -> str:
