@@ -345,7 +345,9 @@ def with_next_rounds(
         # More rounds would settle nothing.
         return advice, None
     if open_goals and (gain is None or gain.probability_positive >= sure):
-        return replace(advice, next_step=_guardrail_test(open_goals, logs) or advice.next_step), None
+        test = _guardrail_test(open_goals, logs)
+        reason = advice.reason.replace(f" {advice.next_step}", "")
+        return (replace(advice, next_step=test, reason=reason) if test else advice), None
     plan = plan_open_question(model, policy, logs, sure)
     if plan is None:
         return advice, None

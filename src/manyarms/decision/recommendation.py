@@ -101,7 +101,7 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         doubt = f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"
         doubts = [doubt, *doubts]
     if promising and evaluation.gain_rounds < FEWEST_ROUNDS:
-        sentence = f"Not decided: {best.name} looks best; {_gain_clause(best)}."
+        sentence = _open_sentence(best, len(results))
         remedy = "Log more rounds."
         reason = f"{evaluation.gain_rounds} rounds are too few to check the model."
         return Recommendation("undecided", best.name, sentence, reason, next_step=remedy)
@@ -127,12 +127,19 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         reason = f"No candidate has more than a {percent(1.0 - sure)} probability of being better."
         advice = "Keep it, and look for other candidates."
         return Recommendation("keep", best.name, sentence, reason, next_step=advice)
-    sentence = f"Not decided: {best.name} looks best; {_gain_clause(best)}."
+    sentence = _open_sentence(best, len(results))
     remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
     evidence = tuple(result.sentence for result in guardrails if result.policy == best.name and not result.holds)
     shown = [f"{text[:1].upper()}{text[1:]}." for text in evidence]
     reason = " ".join([needed_sentence(sure), *shown])
     return Recommendation("undecided", best.name, sentence, reason, next_step=remedy, cautions=evidence)
+
+
+def _open_sentence(best: PolicyResult, n_candidates: int) -> str:
+    """The sentence of a verdict that is open; a single candidate is not called the best of all."""
+    if n_candidates == 1:
+        return f"Not decided: {_gain_clause(best, f'the gain of {best.name}')}."
+    return f"Not decided: {best.name} looks best; {_gain_clause(best)}."
 
 
 def needed_sentence(sure: float) -> str:

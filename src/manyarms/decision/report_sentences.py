@@ -79,7 +79,7 @@ def values_sentence(decision: Decision) -> str:
     if not rows:
         return ""
     value, name = max(rows)
-    shown, unit = CURRENT if name == evaluation.baseline.name else name, decision.unit
+    shown, unit = f"the {CURRENT}" if name == evaluation.baseline.name else name, decision.unit
     return (
         f"According to the model, {shown} has the highest value, {in_unit(number(value), unit)} per round; the logged "
         f"rounds earned {in_unit(number(evaluation.mean_reward), unit)}."
@@ -196,11 +196,14 @@ def _places(groups: Sequence[int], n: int) -> str:
 def plan_sentence(plan: Plan) -> str:
     """The chart of a plan in one sentence: the rounds that each way of logging takes."""
     words = ("as now", f"with {plan.traffic[1].name}", "with the exploration policy")
-    ways = [
-        f"about {rounded_count(way.rounds)} rounds {text}" if np.isfinite(way.rounds) else f"no number of rounds {text}"
-        for way, text in zip(plan.traffic, words, strict=True)
-    ]
-    return f"A decision with a probability of {100 * plan.chance:.3g} % takes {_names(ways)}."
+    ways = list(zip(plan.traffic, words, strict=True))
+    takes = [f"about {rounded_count(way.rounds)} rounds {text}" for way, text in ways if np.isfinite(way.rounds)]
+    never = [text for way, text in ways if not np.isfinite(way.rounds)]
+    aim = f"a decision with a probability of {100 * plan.chance:.3g} %"
+    parts = [f"A{aim[1:]} takes {_names(takes)}"] if takes else []
+    parts += [f"{_names(never)}, no number of rounds {'does' if takes else f'reaches {aim}'}"] if never else []
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def backtest_sentence(result: Backtest) -> str:

@@ -167,7 +167,7 @@ class Backtest(Tabular):
         if not self.alarms:
             return "Use the model as it is, and run the backtest again when more days have been logged."
         return (
-            f"Find out what changed in about {self.alarms[0].since} before you trust a decision that rests on these "
+            f"Find out what changed around {self.alarms[0].since} before you trust a decision that rests on these "
             "rounds. If the change is going to last, fit the model with a half-life, so that it forgets older rounds."
         )
 
