@@ -24,14 +24,14 @@ from manyarms.datasets.shop import Shop
 K, DIM, SURE, CHANCE = 12, 2, 0.95, 0.7
 MOST = 50_000
 """Problems whose plan is longer than this are left out: they take too long to simulate."""
-SHORT = 100
+SHORT = 1000
 """Plans of fewer rounds than this are also shown apart: their rounds differ most from the mean that plans assume."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("calibration", "clicks", "traffic"))
-    parser.add_argument("--problems", type=int, default=1000)
+    parser.add_argument("--problems", type=int, default=520)
     arguments = parser.parse_args()
     if arguments.part == "traffic":
         show_traffic()

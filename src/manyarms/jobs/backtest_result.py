@@ -149,7 +149,7 @@ class Backtest(Tabular):
 
     @property
     def size(self) -> str:
-        """How far mean rewards have been off since the drift began, in words; empty without an alarm."""
+        """The size of the drift in words: how far mean rewards have been off since it began; empty without an alarm."""
         if not self.alarms:
             return ""
         first = self.alarms[0]
@@ -163,7 +163,7 @@ class Backtest(Tabular):
 
     @property
     def next_step(self) -> str:
-        """What to do next, in one or two sentences."""
+        """The next step, in one or two sentences."""
         if not self.alarms:
             return "Use the model as it is, and run the backtest again when more days have been logged."
         return (
