@@ -1,7 +1,10 @@
 """Guardrails: the probability that another goal stays within its limit, and the verdict that follows."""
 
+import re
+
 import numpy as np
 import pytest
+from scipy.special import ndtri
 
 import manyarms as ma
 from manyarms.decision.report_sentences import blockers
@@ -41,6 +44,8 @@ def test_the_verdict_names_the_goal_that_blocks_and_ships_the_next_policy(world)
     assert both.verdict == "ship" and both.policy == "safe"
     assert "rich gains more, but the guardrail on returns blocks it" in both.reason
     assert "It keeps to the guardrails: returns" in both.reason
+    page = html_page(both, "Mine")
+    assert "<dt>Why not a larger gain</dt>" in page and page.count("rich gains more, but") == 1
     record = both.as_json()
     assert [entry["holds"] for entry in record["guardrails"]] == [False, True]
     assert sum(record["probability_best"].values()) == pytest.approx(1.0)
@@ -77,6 +82,28 @@ def test_a_guardrail_that_the_log_cannot_settle_leaves_the_question_open(world):
     narrow = ma.Guardrail("chance", chance, at_most_worse=0.001)
     decision = ma.decide({"safe": policies["safe"]}, logs, posterior, guardrails=[narrow])
     assert decision.verdict == "undecided" and "Log more rounds" in decision.reason
+
+
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_a_test_of_the_stated_size_shows_that_an_open_guardrail_holds(world, better):
+    posterior, logs, _, policies = world
+    sign = 1.0 if better == "higher" else -1.0
+    calls = sign * np.random.default_rng(4).normal(0.0, 2.0, size=len(logs)) + 4.0
+    limit = ma.Guardrail("calls", calls, at_most_worse=0.02, better=better)
+    decision = ma.decide({"safe": policies["safe"]}, logs, posterior, guardrails=[limit])
+    (result,) = decision.guardrails
+    assert decision.verdict == "undecided" and 0.5 < result.probability < 0.95
+    count = float(re.search(r"as estimated, about ([\d,]+) rounds with it", decision.next_step)[1].replace(",", ""))
+    # Tests of that size, if the change is as estimated: the end of a one-sided interval is within the limit.
+    rng, error = np.random.default_rng(0), calls.std() * np.sqrt(2 / count)
+    change = result.change.value + error * rng.normal(size=20_000)
+    assert (sign * change - ndtri(0.95) * error >= -result.limit).mean() == pytest.approx(0.8, abs=0.02)
+    # Rounds of one user are not independent, so the size of a test is not known.
+    users = ma.LoggedData(
+        logs.contexts, logs.actions, logs.rewards, logs.propensities, K, groups=np.arange(len(logs)) // 2
+    )
+    advice = ma.decide({"safe": policies["safe"]}, users, posterior, guardrails=[limit]).next_step
+    assert "as estimated" not in advice and advice.startswith("Log more rounds")
 
 
 @pytest.mark.parametrize("better", ["higher", "lower"])

@@ -130,6 +130,38 @@ def test_right_forecasts_rarely_raise_an_alarm_and_drift_soon_does():
     assert all(place is not None for place in places) and np.median(places) <= 26
 
 
+def test_the_beginning_of_a_drift_is_the_change_point_that_makes_all_scores_most_probable():
+    """A high score just before rewards fall for good: the day after it, by densities of SciPy over all starts."""
+    scores = np.array([0.3, -0.5, 0.8, 2.9, -4.0, -3.8, -3.5, -4.4, -3.9])
+    evidence = drift_evidence(scores)
+    place = evidence.first_above(20.0)
+    assert place == 4
+
+    def log_density(start):
+        rest = scores[start:]
+        shifted = stats.multivariate_normal(cov=np.eye(len(rest)) + 1.0).logpdf(rest)
+        larger = stats.norm(scale=2.0).logpdf(rest).sum()
+        return stats.norm.logpdf(scores[:start]).sum() + np.logaddexp(shifted, larger)
+
+    assert evidence.began(place) == int(np.argmax([log_density(start) for start in range(place + 1)])) == 4
+
+
+def test_the_size_of_a_drift_is_the_mean_error_since_it_began_in_the_unit_of_the_reward(tmp_path):
+    category = np.arange(12) % 3
+    logs, _ = draw_log(2400, 16, seed=3, shift=0.5, shift_from=10, k=12, category=category)
+    result = ma.backtest(logs, categories=category)
+    alarm = result.alarms[0]
+    since = [row for row in result.series() if row.period >= alarm.since]
+    rounds, errors = np.array([[row.n_rounds, row.observed - row.forecast] for row in since]).T
+    assert alarm.error == pytest.approx((rounds * errors).sum() / rounds.sum())
+    # Right after the shift all of it is an error; then the model learns it.
+    assert 0.2 < alarm.error < 0.6
+    (path,) = ma.write_report(result, tmp_path / "backtest.html", unit="euros")
+    page = path.read_text().replace("&nbsp;", " ")
+    assert f"the mean reward per round has been {alarm.error:.3g} euros (" in page and "above the forecasts" in page
+    assert f"<dt>What to do next</dt><dd>{result.next_step}" in page and alarm.since in result.next_step
+
+
 def test_a_drifting_log_is_noticed_and_a_steady_one_is_not():
     category = np.arange(12) % 3
     logs, _ = draw_log(2400, 16, seed=3, shift=0.5, shift_from=10, k=12, category=category)

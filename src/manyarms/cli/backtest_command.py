@@ -13,7 +13,7 @@ import typer
 from manyarms._base import job_options as o
 from manyarms.cli import flags_and_spec as f
 from manyarms.cli import terminal
-from manyarms.cli.commands import EXIT_CODES, ReportFormat
+from manyarms.cli.commands import EXIT_CODES, ReportFormat, Unit
 
 # What the command calls is imported in it, so that `--help` loads no numerical library.
 # ruff: noqa: PLC0415
@@ -46,6 +46,7 @@ def backtest_command(
             help="Maximum probability of a false alarm: an alarm although the forecasts are right.",
         ),
     ] = 0.05,
+    unit: Unit = "",
     format: ReportFormat = None,
     as_json: f.Json = False,
     **options: Any,
@@ -67,7 +68,7 @@ def backtest_command(
     options.setdefault("context", ())
     with terminal.row_bar("Reading") as bar:
         result = backtest_files(
-            **options, model=model, level=level, false_alarm=false_alarm,
+            **options, model=model, level=level, false_alarm=false_alarm, unit=unit,
             notes={"command": f"manyarms {shlex.join(sys.argv[1:])}"},
             progress=partial(bar.step, activity="Forecasting, period"), on_rows=bar,
         )  # fmt: skip

@@ -18,7 +18,7 @@ from manyarms.decision.report_parts import (
     number_cell,
     table,
 )
-from manyarms.decision.report_sentences import backtest_sentence, coverage_sentence
+from manyarms.decision.report_sentences import backtest_sentence, coverage_sentence, in_unit
 from manyarms.jobs.backtest_result import Backtest, odds_in_words
 from manyarms.jobs.reward_forecast import Series
 
@@ -133,12 +133,17 @@ def backtest_cards(result: Backtest) -> dict[str, str]:
         "Periods forecast": f"{len(rows):,}",
         f"Inside the {100 * result.level:g} % intervals": share(result.coverage),
         "Drift alarms": f"{len(result.alarms):,}",
-        "Last forecast": number(rows[-1].forecast),
-        "Last observed": number(rows[-1].observed),
+        "Last forecast": in_unit(number(rows[-1].forecast), result.unit),
+        "Last observed": in_unit(number(rows[-1].observed), result.unit),
     }
     if result.coverage_of("category") is not None:
         figures["Inside, by category"] = share(result.coverage_of("category") or 0.0)
     return figures
+
+
+def backtest_answer(result: Backtest) -> dict[str, str]:
+    """The first screen of a backtest below its answer: how far forecasts were off, how sure that is, and what to do."""
+    return {"How far off": result.size, "How sure": result.reason, "What to do next": result.next_step}
 
 
 def backtest_section(decision: Any, charts: Charts) -> str:
@@ -148,4 +153,5 @@ def backtest_section(decision: Any, charts: Charts) -> str:
         return ""
     caption = f"Points are observed mean rewards, bars the {100 * result.level:g} % intervals of their forecasts."
     chart = figure("backtest", charts, caption, backtest_sentence(result))
-    return f"<p>{escape(result.sentence)} {escape(result.reason)}</p>{chart}"
+    words = " ".join(text for text in (result.sentence, result.size, result.reason, result.next_step) if text)
+    return f"<p>{escape(words)}</p>{chart}"

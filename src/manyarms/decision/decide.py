@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
@@ -31,7 +31,7 @@ from manyarms.decision import decision_evidence as evidence
 from manyarms.decision.decision_checks import Check, cautions, check_log, checks_by_category, doubts, model_checks
 from manyarms.decision.diagnostic_lights import Diagnostic, diagnose
 from manyarms.decision.guardrail import Guardrail, GuardrailResult, check_guardrails, held_out_parts
-from manyarms.decision.plan import Plan, plan_open_question, size_of_a_test
+from manyarms.decision.plan import Plan, with_next_rounds
 from manyarms.decision.propose import propose
 from manyarms.decision.recommendation import SURE, Recommendation, recommend
 from manyarms.decision.ship_to_some import ShipToSome, ship_to_some
@@ -297,7 +297,7 @@ def decide(
     recommendation = recommend(evaluation, sure=sure, doubts=objections, cautions=caveats, guardrails=goals)
     candidate = None if model is None else own.get(best)
     gain, own_goals = None if result is None else result.gain, [goal for goal in goals if goal.policy == best]
-    recommendation, next_rounds = _planned(recommendation, model, candidate, logs, sure, gain, unit, own_goals)
+    recommendation, next_rounds = with_next_rounds(recommendation, model, candidate, logs, sure, gain, unit, own_goals)
     return Decision(
         **vars(recommendation),
         unit=unit,
@@ -321,32 +321,6 @@ def decide(
         plan=next_rounds,
         hidden_cause=None if model is None or candidate is None else _hidden_cause(model, candidate, logs),
     )
-
-
-def _planned(
-    advice: Recommendation, model: RewardPosterior | None, policy: Policy | None, logs: LoggedData, sure: float,
-    gain: Estimate | None, unit: str, goals: Sequence[GuardrailResult],
-) -> tuple[Recommendation, Plan | None]:  # fmt: skip
-    """A recommendation with the plan that would settle it as the next step, where it is undecided and a plan exists."""
-    if model is None or policy is None or advice.verdict != "undecided":
-        return advice, None
-    # Where a guardrail blocks alone, or for certain, more rounds about the gain would settle nothing.
-    settled = gain is None or gain.probability_positive >= sure
-    if any(goal.is_broken or (settled and not goal.holds) for goal in goals):
-        return advice, None
-    plan = plan_open_question(model, policy, logs, sure)
-    if plan is None:
-        return advice, None
-    step = plan.sentence
-    if not plan.rounds:
-        step = (
-            "The model on its own is already sure, but the logged rewards do not confirm it yet. "
-            f"Test {advice.policy} on a share of the traffic{size_of_a_test(gain, logs, sure, unit)}."
-        )
-    unsettled = [goal.name for goal in goals if not goal.holds]
-    if unsettled:
-        step += f" The guardrail{'s' if len(unsettled) > 1 else ''} on {' and '.join(unsettled)} must hold, too."
-    return replace(advice, next_step=step), plan
 
 
 def _hidden_cause(model: RewardPosterior, policy: Policy, logs: LoggedData) -> HiddenCause | None:

@@ -71,6 +71,7 @@ def check_log(result: PolicyResult | None) -> list[Check]:
     )
     off = abs(mean - 1.0) > THRESHOLDS.mean_weight_error
     guessed = figures.get("estimated_propensities", 0.0) > 0
+    doubt = " Either the logged propensities are wrong, or too few rounds match the policy." if off else ""
     return [
         Check(held_out, "failed" if seen else "passed", finding),
         Check(
@@ -80,7 +81,7 @@ def check_log(result: PolicyResult | None) -> list[Check]:
         ),
         Check(weights, "not possible", "Propensities were estimated from the same log.")
         if guessed
-        else Check(weights, "failed" if off else "passed", f"The mean importance weight is {mean:.3g}."),
+        else Check(weights, "failed" if off else "passed", f"The mean importance weight is {mean:.3g}.{doubt}"),
     ]
 
 
@@ -178,7 +179,8 @@ def cautions(changes: TrafficChanges | None, calibrated: Calibration | None, che
     top = None if changes is None else max(changes.rows, key=lambda row: row.chosen, default=None)
     if top is not None and top.chosen > 0.5:
         rounds = f"{top.n_rounds:,.6g} logged round{'' if top.n_rounds == 1 else 's'}"
-        texts.append(f"{percent(top.chosen)} of its choices fall on action {top.action}, which has {rounds}")
+        shown = top.name or f"action {top.action}"
+        texts.append(f"{percent(top.chosen)} of its choices fall on {shown}, which has {rounds}")
     if calibrated is not None and not calibrated.held_out:
         texts.append("the model was fitted on the same rounds that the policies are evaluated on")
     return texts + ([] if check is None else [text.rstrip(".") for text in check.warnings])

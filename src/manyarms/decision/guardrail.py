@@ -94,6 +94,7 @@ class GuardrailResult:
         probability: The probability that the change keeps to the limit.
         sure: The probability that is needed.
         better: Which values of the goal are better.
+        variance: The variance of single rewards of the goal; None where costs are known.
     """
 
     name: str
@@ -104,6 +105,12 @@ class GuardrailResult:
     probability: float
     sure: float
     better: Better
+    variance: float | None = None
+
+    @property
+    def distance(self) -> float:
+        """The distance of the estimated change from the limit, negative where it exceeds it."""
+        return (1.0 if self.better == "higher" else -1.0) * self.change.value + self.limit
 
     @property
     def holds(self) -> bool:
@@ -196,7 +203,9 @@ def _learned_change(
         Checked(_model(guardrail, part, own, rewards, posterior)) for part, own in zip(parts, rounds, strict=True)
     ]
     weights = np.concatenate([row_weights(own.weights, len(own)) for own in rounds])
-    current = float(np.average(np.concatenate([own.rewards for own in rounds]), weights=weights))
+    observed = np.concatenate([own.rewards for own in rounds])
+    current = float(np.average(observed, weights=weights))
+    variance = float(np.average((observed - current) ** 2, weights=weights))
     results = list[GuardrailResult]()
     for name in parts[0].policies:
         sides = [
@@ -205,7 +214,7 @@ def _learned_change(
         ]
         check, policy, baseline, own = sides[0]
         change = check.difference(policy, baseline, own) if len(sides) == 1 else pooled_difference(sides)
-        results.append(_judged(guardrail, name, current, change))
+        results.append(replace(_judged(guardrail, name, current, change), variance=variance))
     return results
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from manyarms.core import Estimate, LoggedData, Policy, Records, Statistics, any
 from manyarms.core.bound_policy import with_own_features
 from manyarms.core.feature_map import as_contexts
 from manyarms.core.result_tables import Tabular, number, signed_number
-from manyarms.decision.recommendation import SURE
+from manyarms.decision.guardrail import GuardrailResult
+from manyarms.decision.recommendation import SURE, Recommendation
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import CURRENT
 from manyarms.policies import Logged
@@ -330,6 +331,53 @@ def plan_open_question(posterior: RewardPosterior, policy: Policy, logs: LoggedD
         )  # fmt: skip
     except InputError:
         return None
+
+
+def with_next_rounds(
+    advice: Recommendation, model: RewardPosterior | None, policy: Policy | None, logs: LoggedData, sure: float,
+    gain: Estimate | None, unit: str, goals: Sequence[GuardrailResult],
+) -> tuple[Recommendation, Plan | None]:  # fmt: skip
+    """A recommendation whose next step is the plan or the test that would settle it, where it is undecided."""
+    if model is None or policy is None or advice.verdict != "undecided":
+        return advice, None
+    open_goals = [goal for goal in goals if not goal.holds]
+    if any(goal.is_broken for goal in open_goals):
+        # More rounds would settle nothing.
+        return advice, None
+    if open_goals and (gain is None or gain.probability_positive >= sure):
+        test = _guardrail_test(open_goals, logs)
+        reason = advice.reason.replace(f" {advice.next_step}", "")
+        return (replace(advice, next_step=test, reason=reason) if test else advice), None
+    plan = plan_open_question(model, policy, logs, sure)
+    if plan is None:
+        return advice, None
+    step = plan.sentence
+    if not plan.rounds:
+        step = (
+            "The model on its own is already sure, but the logged rewards do not confirm it yet. "
+            f"Test {advice.policy} on a share of the traffic{size_of_a_test(gain, logs, sure, unit)}."
+        )
+    if open_goals:
+        names = " and ".join(goal.name for goal in open_goals)
+        step += f" The guardrail{'s' if len(open_goals) > 1 else ''} on {names} must hold, too."
+    return replace(advice, next_step=step), plan
+
+
+def _guardrail_test(goals: Sequence[GuardrailResult], logs: LoggedData) -> str:
+    """The test that would show that open guardrails hold; empty where none would, or where its size is not known."""
+    distances = [goal.distance for goal in goals]
+    if logs.groups is not None or min(distances) <= 0 or any(goal.variance is None for goal in goals):
+        return ""
+    rounds = max(
+        rounds_of_a_test(distance, goal.variance or 0.0, goal.sure)
+        for goal, distance in zip(goals, distances, strict=True)
+    )
+    names = " and ".join(goal.name for goal in goals)
+    return (
+        f"Test {goals[0].policy} on a share of the traffic: if the change in {names} is as estimated, about "
+        f"{rounded_count(rounds)} rounds with it, and as many with the {CURRENT}, show that the limit holds with a "
+        f"probability of {_percent(CHANCE)}. Or limit how often the items that may harm it are shown (CappedPolicy)."
+    )
 
 
 def rounds_of_a_test(gain: float, variance: float, sure: float, chance: float = CHANCE) -> float:

@@ -101,7 +101,7 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         doubt = f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"
         doubts = [doubt, *doubts]
     if promising and evaluation.gain_rounds < FEWEST_ROUNDS:
-        sentence = f"Not decided: {best.name} looks best; {_gain_clause(best)}."
+        sentence = _open_sentence(best, len(results))
         remedy = "Log more rounds."
         reason = f"{evaluation.gain_rounds} rounds are too few to check the model."
         return Recommendation("undecided", best.name, sentence, reason, next_step=remedy)
@@ -114,7 +114,7 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         against = [f"{name} contradicts it" for name in contradicting(best, evaluation)]
         recommendation = _ship(best, evaluation, [*doubts, *against, *cautions])
         kept = _goals_sentence([result for result in guardrails if result.policy == best.name])
-        larger = _passed_over(sound[: sound.index(best)], guardrails)
+        larger = passed_over(sound[: sound.index(best)], guardrails)
         return replace(recommendation, reason=" ".join([recommendation.reason, *([kept] if kept else []), *larger]))
     if sound:
         return _blocked(sound, guardrails)
@@ -127,12 +127,19 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         reason = f"No candidate has more than a {percent(1.0 - sure)} probability of being better."
         advice = "Keep it, and look for other candidates."
         return Recommendation("keep", best.name, sentence, reason, next_step=advice)
-    sentence = f"Not decided: {best.name} looks best; {_gain_clause(best)}."
+    sentence = _open_sentence(best, len(results))
     remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
     evidence = tuple(result.sentence for result in guardrails if result.policy == best.name and not result.holds)
     shown = [f"{text[:1].upper()}{text[1:]}." for text in evidence]
     reason = " ".join([needed_sentence(sure), *shown])
     return Recommendation("undecided", best.name, sentence, reason, next_step=remedy, cautions=evidence)
+
+
+def _open_sentence(best: PolicyResult, n_candidates: int) -> str:
+    """The sentence of a verdict that is open; a single candidate is not called the best of all."""
+    if n_candidates == 1:
+        return f"Not decided: {_gain_clause(best, f'the gain of {best.name}')}."
+    return f"Not decided: {best.name} looks best; {_gain_clause(best)}."
 
 
 def needed_sentence(sure: float) -> str:
@@ -144,7 +151,10 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
     assert best.value is not None
     remaining = _gain(best).diagnostics.get("prior_share", 0.0)
     unsupported = best.value.diagnostics.get("unsupported_mass", 0.0)
-    uncertain = f"{percent(remaining)} of the prior variance of the gain remains, so the gain rests on the prior"
+    uncertain = (
+        "the gain rests more on the model's prior than on the logged rounds, which leave "
+        f"{percent(remaining)} of its prior variance"
+    )
     caveats = {
         uncertain: remaining > 0.5,
         f"{percent(unsupported)} of its choices are actions that were never logged": unsupported > 0.1,
@@ -160,10 +170,10 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
     return Recommendation("ship", best.name, sentence, reason, next_step=remedy, cautions=listed)
 
 
-def _passed_over(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> list[str]:
-    """A sentence on each policy with a larger gain that a guardrail blocks, beside the one that is shipped."""
+def passed_over(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> list[str]:
+    """A sentence on each policy with a larger gain that a guardrail blocks, beside the one that is recommended."""
     goals = {row.name: [r.name for r in guardrails if r.policy == row.name and not r.holds] for row in rows}
-    return [f"{name} gains more, but {_blocks(names)} it." for name, names in goals.items()]
+    return [f"{name} gains more, but {_blocks(names)} it." for name, names in goals.items() if names]
 
 
 def _blocks(names: Sequence[str]) -> str:
@@ -180,11 +190,11 @@ def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]
     verdict, opening, remedy = (
         "undecided",
         "Not decided",
-        "Log more rounds, or limit the harmful actions with CappedPolicy.",
+        "Log more rounds, or limit how often the items that may harm it are shown (CappedPolicy).",
     )
     if all(row.name in broken for row in rows):
         verdict, opening = "keep", "Keep the current policy"
-        remedy = "Limit the harmful actions with CappedPolicy, or weigh the goals with trade_off."
+        remedy = "Limit how often the items that harm it are shown (CappedPolicy), or weigh the goals (trade_off)."
     evidence = tuple(result.sentence for result in blocking)
     reason = " ".join([*(f"{text[:1].upper()}{text[1:]}." for text in evidence), remedy])
     sentence = f"{opening}: {claim}."

@@ -8,6 +8,7 @@ import numpy as np
 
 from manyarms.core.estimate import Estimate
 from manyarms.core.result_tables import number, percent, share, signed_number
+from manyarms.decision import recommendation
 from manyarms.decision.decide import Decision
 from manyarms.decision.plan import Plan, rounded_count
 from manyarms.jobs.backtest_result import Backtest
@@ -47,6 +48,16 @@ def blockers(decision: Decision) -> list[str]:
     ]
 
 
+def passed_over(decision: Decision) -> list[str]:
+    """Sentences of the report on policies with a larger gain than the one to ship, which a guardrail blocks."""
+    best = decision.gains.get(decision.policy)
+    if decision.verdict != "ship" or best is None:
+        return []
+    rows = [row for row in decision.evaluation.policies if row.gain is not None and row.gain.value > best.value]
+    sure = [row for row in rows if _gain(row).probability_positive >= decision.sure]
+    return recommendation.passed_over(sure, decision.guardrails)
+
+
 def gains_sentence(decision: Decision) -> str:
     """The chart of gains in one sentence."""
     rows = [row for row in decision.evaluation.policies if row.gain is not None]
@@ -68,7 +79,7 @@ def values_sentence(decision: Decision) -> str:
     if not rows:
         return ""
     value, name = max(rows)
-    shown, unit = CURRENT if name == evaluation.baseline.name else name, decision.unit
+    shown, unit = f"the {CURRENT}" if name == evaluation.baseline.name else name, decision.unit
     return (
         f"According to the model, {shown} has the highest value, {in_unit(number(value), unit)} per round; the logged "
         f"rounds earned {in_unit(number(evaluation.mean_reward), unit)}."

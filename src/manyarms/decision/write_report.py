@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from html import escape
@@ -22,7 +22,7 @@ from manyarms._version import __version__
 from manyarms.core.result_tables import number, percent
 from manyarms.decision import plots
 from manyarms.decision import report_sentences as sentences
-from manyarms.decision.backtest_sections import BACKTEST_SECTIONS, backtest_cards
+from manyarms.decision.backtest_sections import BACKTEST_SECTIONS, backtest_answer, backtest_cards
 from manyarms.decision.decide import Decision
 from manyarms.decision.recommendation import needed_sentence
 from manyarms.decision.report_parts import fold, notes
@@ -58,7 +58,7 @@ def write_report(
         format: "html", one page with interactive charts that opens without a network; "json", all figures; "svg" or
             "png", the charts. None to use the ending of `path`.
         title: The title of the page; None for "Policy report" or "Backtest".
-        unit: The unit of the reward, such as "euros"; None for the unit of the decision.
+        unit: The unit of the reward, such as "euros"; None for that of the result.
 
     Returns:
         The files written. Each is written completely or not at all.
@@ -118,7 +118,7 @@ def html_page(decision: Decision | Backtest, title: str) -> str:
         css=css,
         verdict=_verdict_style(decision),
         sentence=escape(decision.sentence).replace(" %", "&nbsp;%"),
-        answer=f"<p>{escape(decision.reason)}</p>" if isinstance(decision, Backtest) else _answer(decision),
+        answer=_answer(decision) if isinstance(decision, Decision) else _listed(backtest_answer(decision)),
         cards=_figures(backtest_cards(decision)) if isinstance(decision, Backtest) else _cards(decision),
         links="".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in sections),
         sections="".join(
@@ -206,18 +206,31 @@ def _answer(decision: Decision) -> str:
     """The first screen below the verdict: the gain in its unit, what speaks against it, what to do next, and why."""
     against = sentences.blockers(decision)
     caution = "What to be careful about" if decision.verdict == "ship" else "What stands in the way of shipping"
-    parts = {
-        "Gain": escape(sentences.gain_sentence(decision)),
-        caution: notes(against),
-        "What to do next": escape(decision.next_step),
-    }
-    rows = "".join(f"<dt>{name}</dt><dd>{html}</dd>" for name, html in parts.items() if html)
+    larger = sentences.passed_over(decision)
+    answer = _listed(
+        {
+            "Gain": sentences.gain_sentence(decision),
+            caution: against,
+            "Why not a larger gain": larger,
+            "What to do next": decision.next_step,
+        }
+    )
     reason = decision.reason
     # These stand above already.
-    for known in (decision.next_step, needed_sentence(decision.sure) if against else ""):
+    for known in (decision.next_step, needed_sentence(decision.sure) if against else "", *larger):
         reason = reason.replace(known, "").strip() if known else reason
     why = fold("Why", f"<p>{escape(reason)}</p>" if reason else "")
-    return f'<dl class="answer">{rows}</dl>{why}'.replace(" %", "&nbsp;%")
+    return f"{answer}{why}".replace(" %", "&nbsp;%")
+
+
+def _listed(parts: Mapping[str, str | Sequence[str]]) -> str:
+    """The first screen below the answer: a line for each part that is not empty, or a list of sentences."""
+    rows = "".join(
+        f"<dt>{name}</dt><dd>{escape(text) if isinstance(text, str) else notes(text)}</dd>"
+        for name, text in parts.items()
+        if text
+    )
+    return f'<dl class="answer">{rows}</dl>'.replace(" %", "&nbsp;%")
 
 
 def _light(decision: Decision) -> str:

@@ -204,9 +204,12 @@ def _judged(
         forecasts += [replace(row, evidence=float(ratio)) for row, ratio in zip(own, odds, strict=True)]
         place = evidence.first_above(threshold)
         if place is not None:
-            since = int(evidence.since[place])
-            shift = float(scores[since : place + 1].mean())
-            alarms.append(DriftAlarm(series, group, own[place].period, own[since].period, float(odds[place]), shift))
+            began = evidence.began(place)
+            since, shift = own[began:], float(scores[began:].mean())
+            rounds = [row.n_rounds for row in since]
+            error = float(np.average([row.observed - row.forecast for row in since], weights=rounds))
+            periods = own[place].period, since[0].period
+            alarms.append(DriftAlarm(series, group, *periods, float(odds[place]), shift, error))
     return tuple(forecasts), tuple(alarms)
 
 

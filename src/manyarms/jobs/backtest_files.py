@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack, cast
 
-from manyarms._base.checks import as_text
+from manyarms._base.checks import as_instance, as_text
 from manyarms._base.files import PathLike
 from manyarms._base.job_options import BacktestOptions, CatalogOptions, LogOptions, only, takes, with_defaults
 from manyarms._base.progress import Progress
@@ -37,6 +37,7 @@ def backtest_files(
     model: PathLike | RewardPosterior | None = None,
     level: float = 0.95,
     false_alarm: float = 0.05,
+    unit: str = "",
     notes: Mapping[str, str] | None = None,
     progress: Progress = False,
     on_rows: OnRows | None = None,
@@ -46,8 +47,8 @@ def backtest_files(
 
     The rounds are read into memory. With a `model` of earlier rounds, context columns and catalog come from it, and all
     days are forecast; else a model is learned from the first days. `logged_by` names a column with the policy that
-    logged each round. `half_life` counts ages from the day that is forecast. `notes` are extra lines for
-    `Backtest.made_with`. All other arguments are those of `fit_files`.
+    logged each round. `half_life` counts ages from the day that is forecast. `unit` is that of the reward, for the
+    page. `notes` are extra lines for `Backtest.made_with`. All other arguments are those of `fit_files`.
     """
     given = with_defaults("backtest_files", options, BacktestOptions)
     if given.time is None:
@@ -78,4 +79,5 @@ def backtest_files(
         period=given.period, training=given.training, logged_by=labels, half_life=half_life, level=level,
         false_alarm=false_alarm, progress=progress,
     )  # fmt: skip
-    return replace(result, made_with={**(notes or {}), "logs": shown_name(logs), **result.made_with})
+    unit = as_instance("unit", unit, str, "a text")
+    return replace(result, unit=unit, made_with={**(notes or {}), "logs": shown_name(logs), **result.made_with})

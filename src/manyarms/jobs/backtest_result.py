@@ -65,6 +65,7 @@ class Backtest(Tabular):
         n_empty: The number of periods without rounds.
         posterior: The model after the last period.
         made_with: The sizes and options behind the figures.
+        unit: The unit of the reward, for the page; empty where it has no name.
     """
 
     forecasts: tuple[PeriodForecast, ...]
@@ -75,6 +76,7 @@ class Backtest(Tabular):
     n_empty: int
     posterior: RewardPosterior
     made_with: Mapping[str, str] = field(default_factory=dict[str, str])
+    unit: str = ""
 
     def series(self, series: Series = "all", group: str | None = None) -> tuple[PeriodForecast, ...]:
         """The forecasts of a kind of series, or of one group of it, in the order of time."""
@@ -113,7 +115,7 @@ class Backtest(Tabular):
         inside = f"{sum(row.is_inside for row in rows):,} of {len(rows):,} forecasts of the mean reward"
         covered = f"{inside} held within their {_level(self.level)} intervals"
         if not self.alarms:
-            return f"No drift: {covered}."
+            return f"No sign of drift: {covered}."
         first = self.alarms[0]
         where = "" if first.series == "all" else f" of {first.group}"
         direction = "higher" if first.z > 0 else "lower"
@@ -133,17 +135,40 @@ class Backtest(Tabular):
 
     @property
     def reason(self) -> str:
-        """The evidence behind the sentence and the next step."""
+        """The evidence behind the sentence."""
         odds = f"If the forecasts are right, the probability of an alarm is at most {percent(self.false_alarm)}"
         if not self.alarms:
-            return f"{odds}, and there was none."
+            few = f" {len(self.series()):,} periods are few: they would show only a large drift."
+            return f"{odds}, and there was none.{few if len(self.series()) < FEW_PERIODS else ''}"
         first, others = self.alarms[0], len(self.alarms) - 1
         more = f" There are {others:,} more alarms." if others > 1 else " There is one more alarm." if others else ""
         return (
             f"The alarm came in {first.period}, at odds of {odds_in_words(first.evidence)} against the forecasts. "
-            f"{odds}."
-            f"{more} Either the rewards have changed, or the model is wrong about their spread. A half-life lets the "
-            "model forget old rounds; look for what changed before you trust a decision that rests on them."
+            f"{odds}.{more} Either the rewards have changed, or the model is wrong about their spread."
+        )
+
+    @property
+    def size(self) -> str:
+        """The size of the drift in words: how far mean rewards have been off since it began; empty without an alarm."""
+        if not self.alarms:
+            return ""
+        first = self.alarms[0]
+        rows = self.series(first.series, first.group)
+        since = rows[[row.period for row in rows].index(first.since) :]
+        expected = abs(sum(row.n_rounds * row.forecast for row in since) / sum(row.n_rounds for row in since))
+        part = f" ({percent(abs(first.error) / expected)})" if expected > 0 else ""
+        amount = f"{number(abs(first.error))} {self.unit}".strip()
+        side = "above" if first.error > 0 else "below"
+        return f"Since then, the mean reward per round has been {amount}{part} {side} the forecasts."
+
+    @property
+    def next_step(self) -> str:
+        """The next step, in one or two sentences."""
+        if not self.alarms:
+            return "Use the model as it is, and run the backtest again when more days have been logged."
+        return (
+            f"Find out what changed around {self.alarms[0].since} before you trust a decision that rests on these "
+            "rounds. If the change is going to last, fit the model with a half-life, so that it forgets older rounds."
         )
 
     def records(self) -> list[dict[str, Any]]:
@@ -156,6 +181,9 @@ class Backtest(Tabular):
             "verdict": self.verdict,
             "sentence": self.sentence,
             "reason": self.reason,
+            "size": self.size,
+            "next_step": self.next_step,
+            "unit": self.unit,
             "level": self.level,
             "coverage": {name: self.coverage_of(name) for name in ("all", "category", "logged by", "policy")},
             "discrepancy": self.discrepancy if np.isfinite(self.discrepancy) else None,
@@ -182,7 +210,8 @@ class Backtest(Tabular):
             )
         if len(rows) > SHOWN:
             lines.insert(1, f"... {len(rows) - SHOWN:,} earlier periods ...")
-        return "\n".join([*lines, "", f"{self.sentence} {self.reason}"])
+        words = [self.sentence, self.size, self.reason, self.next_step]
+        return "\n".join([*lines, "", " ".join(text for text in words if text)])
 
 
 def _level(level: float) -> str:
@@ -194,6 +223,8 @@ def odds_in_words(evidence: float) -> str:
     return f"{evidence:,.0f} to 1" if evidence < 1e6 else "over a million to 1"
 
 
+FEW_PERIODS = 10
+"""With fewer periods than this, a backtest says that only a large drift would show."""
 SHOWN = 40
 """The most periods in the printed table."""
 CLEAR_SHIFT = 0.5

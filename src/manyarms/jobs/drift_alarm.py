@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from manyarms._base.checks import Array
 from manyarms.jobs.reward_forecast import Series
@@ -35,9 +35,10 @@ class DriftAlarm:
         series: What the forecasts are about.
         group: The category or the policy.
         period: The period in which the alarm was raised.
-        since: The period in which the drift most probably began.
+        since: The period in which the drift most probably began, given all periods up to the last.
         evidence: The evidence at the time of the alarm, as odds.
         z: The mean score of the errors since then: above zero where rewards are higher than forecast.
+        error: The observed mean reward minus the forecast one since then, over all rounds.
     """
 
     series: Series
@@ -46,6 +47,7 @@ class DriftAlarm:
     since: str
     evidence: float
     z: float
+    error: float
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,20 @@ class DriftEvidence:
 
     Attributes:
         log_evidence: (t,) The logarithm of the evidence after each period.
-        since: (t,) The place of the period in which the drift most probably began, given those up to each period.
+        log_ratios: (t,) The logarithm of the evidence for a drift that began in each period, given all of them.
     """
 
     log_evidence: Float[Array, " t"]
-    since: Int[Array, " t"]
+    log_ratios: Float[Array, " t"]
 
     def first_above(self, ratio: float) -> int | None:
         """The first period in which the evidence is at least this many to one; None if there is none."""
         above = np.flatnonzero(self.log_evidence >= np.log(ratio))
         return int(above[0]) if len(above) else None
+
+    def began(self, alarm: int) -> int:
+        """The place of the period in which the drift behind an alarm most probably began: not after the alarm."""
+        return int(np.argmax(self.log_ratios[: alarm + 1]))
 
 
 def drift_evidence(scores: Float[Array, " t"]) -> DriftEvidence:
@@ -76,7 +82,7 @@ def drift_evidence(scores: Float[Array, " t"]) -> DriftEvidence:
     sums, squares = np.concatenate([[0.0], np.cumsum(scores)]), np.concatenate([[0.0], np.cumsum(scores**2)])
     starts = np.arange(1, n + 1, dtype=float)
     log_shares = -np.log(starts * (starts + 1.0))
-    log_evidence, since = np.empty(n), np.zeros(n, dtype=np.int64)
+    log_evidence, ratios = np.empty(n), np.empty(0)
     for t in range(1, n + 1):
         length = t + 1.0 - starts[:t]
         total, square = sums[t] - sums[:t], squares[t] - squares[:t]
@@ -86,5 +92,4 @@ def drift_evidence(scores: Float[Array, " t"]) -> DriftEvidence:
         ratios = np.logaddexp(shifted, larger) - np.log(2.0)
         # Drift may also begin later: with probability 1 / (t + 1), nothing has happened yet.
         log_evidence[t - 1] = np.logaddexp.reduce(np.append(log_shares[:t] + ratios, -np.log(t + 1.0)))
-        since[t - 1] = int(np.argmax(ratios))
-    return DriftEvidence(log_evidence, since)
+    return DriftEvidence(log_evidence, ratios)

@@ -153,8 +153,15 @@ class Segments(Tabular):
         if len(rows) == 1:
             return f"There is only one segment, {rows[0].segment}, so its gain is the overall gain."
         wins, loses = self.named(policy, "wins"), self.named(policy, "loses")
-        parts = [f"{policy} is better in {_listed(wins, len(rows))}" if wins else f"{policy} is clearly better in none"]
-        parts.append(f"and worse in {_listed(loses, len(rows))}." if loses else "and clearly worse in none.")
+        better = f"{policy} is clearly better in {_listed(wins, len(rows))}"
+        worse = f"clearly worse in {_listed(loses, len(rows))}"
+        if wins or loses:
+            parts = [
+                better if wins else f"{policy} is clearly better in no segment",
+                f"and {worse}." if loses else "and clearly worse in none.",
+            ]
+        else:
+            parts = [f"In no single segment is {policy} clearly better or worse."]
         chance = (
             f"Rewards of {summary.n_losses} of {len(rows)} segments show a loss. If all segments had the same gain, "
             f"chance alone would produce about {summary.losses_by_chance:.0f}."

@@ -32,7 +32,8 @@ def few_data_warnings(hyper: Hyperparameters, evidence: Evidence) -> tuple[str, 
     # Further columns of the contexts do not help with so few actions: one may repeat another.
     seen, notes = len(evidence.seen), list[str]()
     if hyper.forms[0] is not None and seen < FEW:
-        notes.append(f"only {seen} actions were seen, so how far actions spread is hardly known; {_AVERAGE}")
+        actions = "1 action was" if seen == 1 else f"{seen} actions were"
+        notes.append(f"only {actions} seen, so how far actions spread is hardly known; {_AVERAGE}")
     for group, form in zip(hyper.groups, hyper.forms[1:], strict=True):
         # Every round informs the effect that all actions share, so little depends on how far it might have spread.
         if form is not None and group.name != "shared" and group.count * group.part_dim < FEW:
