@@ -210,7 +210,7 @@ class FileSource(Source):
 
 
 def open_logs(logs: Any, report: Callable[[int, int | None], None] | None = None) -> Source:
-    """Open the logs of a job: files, whose reading is reported, or a table of a database, given as such or by its address."""
+    """Open the logs of a job: files, whose reading is reported, or a table of a database or its address."""
     if is_ibis_table(logs) or is_address(logs):
         return as_source(logs)
     return open_files(logs, report)
