@@ -196,3 +196,8 @@ def test_an_argument_without_a_flag_keeps_its_name_and_a_remedy_by_flags_goes_fi
     error = InputError("must be 0 or 1.", "Use Gaussian().", argument="rewards", flag_remedy="Pass --likelihood.")
     assert str(error) == "rewards must be 0 or 1. Use Gaussian()."
     assert error_line(error) == "rewards must be 0 or 1. Pass --likelihood."
+
+
+def test_help_shows_the_extras_of_an_engine_in_brackets():
+    shown = " ".join(CliRunner().invoke(app, ["fit", "--help"]).output.replace("│", " ").split())
+    assert "install manyarms[dask] or manyarms[spark]" in shown

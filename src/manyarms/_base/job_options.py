@@ -108,9 +108,9 @@ class LogOptions(TypedDict, total=False):
     weight: Annotated[str | None, Option(None, "Column of row weights (default: every row counts once).")]
     group: Annotated[
         str | None,
-        Option(None, "Column of users or sessions. Standard errors are clustered by it, as their rounds are related."),
+        Option(None, "Column of users or sessions. Standard errors are clustered by it: their rounds are related."),
     ]
-    time: Annotated[str | None, Option(None, "Column of times. Required for half-life and maturity.")]
+    time: Annotated[str | None, Option(None, "Column of times. Required with --half-life and --maturity.")]
     segment: Annotated[
         str | None,
         Option(None, "Column of segments, such as countries, to show gains for each. It may be a context column."),
@@ -150,7 +150,7 @@ class LogOptions(TypedDict, total=False):
     ]
     maturity: Annotated[
         timedelta | None,
-        Option(None, "Leave out rounds younger than this, such as 2d: rewards may still arrive.", metavar="DURATION"),
+        Option(None, "Leave out rounds younger than this, such as 2d: more reward may still come.", metavar="DURATION"),
     ]
     now: Annotated[
         datetime | None,
@@ -227,15 +227,17 @@ class LikelihoodOptions(TypedDict, total=False):
 
 RULES = (
     "greedy: the action with the highest expected reward.\n\n"
-    "pessimistic[:delta]: the highest lower bound on it. A smaller delta is more cautious (default 0.05).\n\n"
+    "pessimistic[:delta]: the action with the highest lower bound on its expected reward. If the model is right, the "
+    "bound holds with a probability of at least 1 - delta (default 0.05), so a smaller delta is more cautious.\n\n"
     "softmax:temperature: better actions more often. A lower temperature is closer to greedy.\n\n"
-    "thompson[:draws]: each action as often as it is best in posterior draws (default 100 draws; more are slower).\n\n"
+    "thompson[:draws]: each action with the probability that it is the best, estimated from posterior draws (default "
+    "100; more are slower).\n\n"
     "epsilon-greedy:epsilon: greedy, but a random action in a share epsilon of rounds.\n\n"
     "uniform: every action equally often.\n\n"
 )
 OWN = (
     "FILE: a policy file.\n\ncolumn:NAME: your own picks, in a column of the logs.\n\n"
-    "table:FILE[:KEY]: your own picks, or their probabilities, in a table by the values of the column KEY.\n\n"
+    "table:FILE[:KEY]: a table of your own picks, or of their probabilities, for each value of the column KEY.\n\n"
     "shares:FILE: your own policy, as a table with a share of the traffic for each item.\n\n"
     "To name a policy, write NAME= before it, as in new=column:recommended."
 )
@@ -261,7 +263,8 @@ class EvaluationOptions(TypedDict, total=False):
             "Other estimators to run, separated by commas: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], "
             "switch-dr:threshold, dros:shrinkage, sub-gaussian-ips:parameter, sub-gaussian-dr:parameter, "
             "exponential-smoothing:alpha, logarithmic-smoothing:parameter, replay. Propensities are estimated if the "
-            "logs have none. clip is a floor on the propensity: with 0.01, no weight exceeds 100.",
+            "logs have none. clip is a floor on the propensity: with 0.01, no weight exceeds 100. For the "
+            "other numbers, see docs/estimators.md.",
             metavar="NAME,...",
         ),
     ]
@@ -299,7 +302,7 @@ class ProposalOptions(TypedDict, total=False):
         Names,
         Option(
             ("greedy", "pessimistic", "softmax"),
-            "Policies to evaluate, separated by commas. The first six are learned from the logs.\n\n"
+            "Policies to evaluate, separated by commas. The first five are learned from the logs; uniform is not.\n\n"
             f"{RULES.replace('softmax:temperature', 'softmax[:temperature]')}{OWN}\n\nWithout a number, the "
             "temperature of softmax is the standard deviation of the expected rewards of the logged actions.",
             metavar="NAME,FILE,...",
@@ -316,7 +319,7 @@ class SplitOptions(TypedDict, total=False):
         Option(
             None,
             "Column of times. With it, policies are learned from the earlier half of the rounds and evaluated on the "
-            "later half. Also needed for half-life and maturity.",
+            "later half. Required with --half-life and --maturity.",
         ),
     ]
 
@@ -366,11 +369,7 @@ class PlanOptions(LogOptions, CatalogFile, total=False):
 
     candidate: Annotated[
         str,
-        Option(
-            "greedy",
-            f"Policy that you consider shipping.\n\n{RULES}FILE: a policy file.",
-            metavar="NAME|FILE",
-        ),
+        Option("greedy", f"Policy that you consider shipping.\n\n{RULES}FILE: a policy file.", metavar="NAME|FILE"),
     ]
     chance: Annotated[float, Option(0.8, "Desired probability that the planned rounds lead to a decision.")]
     share: Annotated[float, Option(0.2, "Share of traffic that may go to the candidate or the exploration policy.")]

@@ -40,7 +40,7 @@ def write_page(rows: SpeedRows, plan: BenchPlan, folder: Path, command: str) -> 
 
 
 def page_text(rows: SpeedRows, plan: BenchPlan, charts: Sequence[str], command: str) -> str:
-    """The page as Markdown."""
+    """The page of a benchmark run as Markdown: its table, and links to its charts."""
     head, *lines = table_lines(rows, plan)
     table = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines)]
     versions = ", ".join(f"{name} {number}" for name, number in rows.made_with.items())

@@ -53,10 +53,10 @@ def fit_command(
 def priors_command(seed: f.Seed = 0, as_json: f.Json = False, **options: Any) -> None:
     """Compare priors by how well they predict held-out rounds (cross-validation).
 
-    The priors are those that the catalog allows: independent actions, one per
-    kind of metadata, and all metadata combined. Each prior is learned again in
-    every fold. `manyarms fit --prior auto` runs the same comparison and uses the
-    simplest prior within one standard error of the best.
+    The priors are those that the catalog allows: one with independent actions,
+    one for each kind of metadata, and one with all metadata combined. Each prior
+    is learned again in every fold. `manyarms fit --prior auto` runs the same
+    comparison and uses the simplest prior within one standard error of the best.
     """
     from manyarms.cli.print_results import print_json
     from manyarms.jobs import fit_files
@@ -99,7 +99,8 @@ def update_command(
 ) -> None:
     """Update a model with new logs and new actions; old logs are not needed.
 
-    With Gaussian rewards, the result is the same as a fit on all the logs. A
+    With Gaussian rewards, the result is the same as that of a fit on all the
+    logs with the same prior and noise, which an update does not learn again. A
     file that the model has seen is refused, so a job can safely run twice. If
     --maturity left out the youngest rounds of a file, pass the file again later:
     the rounds that have become old enough are added. With --half-life, the
@@ -146,7 +147,7 @@ def learn_command(
             "--policy",
             metavar="NAME[:NUMBER]",
             autocompletion=f.policy_names,
-            help=f"Policy to make.\n\n{o.RULES.replace('default 100 draws', 'default 1000 draws').strip()}",
+            help=f"Policy to make.\n\n{o.RULES.replace('100;', '1000 here, 100 elsewhere;').strip()}",
         ),
     ] = "greedy",
     seed: f.Seed = 0,
@@ -154,7 +155,8 @@ def learn_command(
 ) -> None:
     """Make a policy from a model, and save it.
 
-    A policy file contains its model: `score` and `evaluate` need nothing else.
+    A policy file contains its model, so `score` needs no model file. `evaluate`
+    still needs --model or --estimators.
     """
     with terminal.one_line_errors():
         check_output(out)
@@ -266,7 +268,7 @@ def decide_command(
     averaged: Annotated[
         bool,
         typer.Option(
-            "--averaged", help="Average over many plausible priors, so that intervals include the prior's uncertainty."
+            "--averaged", help="Average over many plausible priors: intervals include the uncertainty about the prior."
         ),
     ] = False,
     as_json: f.Json = False,
@@ -339,8 +341,8 @@ def report_command(
     The page is one HTML file with interactive charts and needs no network. It
     shows the recommendation in one sentence, values with intervals, the
     probability that one policy beats another, other estimators, diagnostics,
-    changes in traffic, and checks of the model. The options are those of
-    `manyarms evaluate`, and those that begin with --guardrail.
+    changes in traffic, and checks of the model. The options include those of
+    `manyarms evaluate`.
     """
     from manyarms.cli.print_results import print_json
     from manyarms.decision.decide_files import decide_files

@@ -29,14 +29,15 @@ def doctor_command(
     category: Annotated[str | None, typer.Option("--category", help="Column of categories in the catalog.")] = None,
     as_json: f.Json = False,
 ) -> None:
-    """Check logs and a catalog before fitting, and print the commands to run.
+    """Check logs and a catalog before fitting, and print the command to run.
 
     Guesses the role of each column, and looks for ids that do not match,
     missing values, constant columns, contexts that leak the reward, impossible
     propensities, self-selected ratings, repeated rows and gaps in time. Each
-    finding comes with a remedy. Name a column only if its guess is wrong. The
-    exit code is 0 if there is nothing to fix, 3 if there are warnings, and 4 if
-    there are problems.
+    finding comes with a remedy. If a column holds the picks of a recommender, a
+    second command is printed, which evaluates them. Name a column only if the
+    guess for it is wrong. The exit code is 0 if there is nothing to fix, 3 if
+    there are warnings, and 4 if there are problems.
     """
     with terminal.one_line_errors():
         from manyarms.cli.print_results import print_check_up, print_json

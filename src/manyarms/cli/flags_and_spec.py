@@ -23,6 +23,7 @@ from manyarms._base.job_options import (
     NEEDED,
     POLICIES,
     REPORT_FORMATS,
+    START,
     TABLES,
     Names,
     Option,
@@ -40,6 +41,9 @@ OUTPUTS = ("out", "policy", "chart")
 
 PANELS = {"logs": "Logs", "catalog": "Catalog", "prior": "Model", "likelihood": "Model"}
 """The heading in `--help` under which the options of a table of a spec file are listed."""
+
+LEARNED = "Only a starting value: it is learned from the logs."
+"""What a command that always learns the prior says of a parameter of it."""
 
 
 def _one_of(names: Iterable[str]) -> Completer:
@@ -80,8 +84,8 @@ Engine = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="Where to run: local (this process), dask or spark. For the last two, install manyarms[dask] or "
-        "manyarms[spark]. For a running cluster, pass dask:tcp://HOST:8786 or spark:MASTER.",
+        help="Where to run: local (this process), dask or spark. For the last two, install manyarms\\[dask] or "
+        "manyarms\\[spark]. For a running cluster, pass dask:tcp://HOST:8786 or spark:MASTER.",
         autocompletion=_one_of(("local", "dask", "spark")),
     ),
 ]
@@ -106,7 +110,7 @@ def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callabl
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = [part for part in inspect.signature(command, eval_str=True).parameters.values() if part.name != "options"]
         spec = inspect.Parameter("spec", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=SpecFile)
-        flags = [_flag(name, *known[name], panels.get(name)) for name in known]
+        flags = [_flag(name, *known[name], panels.get(name), "learn_prior" in known) for name in known]
         # Required ones first, as in any signature.
         shown = sorted([*own, *flags, spec], key=lambda part: part.default is not inspect.Parameter.empty)
 
@@ -128,15 +132,18 @@ def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callabl
     return decorate
 
 
-def _flag(name: str, hint: Any, option: Option, panel: str | None) -> inspect.Parameter:
-    """The flag of an option; its default is None, which says that it was not given."""
+def _flag(name: str, hint: Any, option: Option, panel: str | None, may_not_learn: bool) -> inspect.Parameter:
+    """The flag of an option; its default is None, which says that it was not given.
+
+    `may_not_learn` says whether the command can be told not to learn the prior.
+    """
     word = name.replace("_", "-")
     kind = value_type(hint)
     names = [f"--{word}/--no-{word}"] if kind is bool else [f"--{word}", *([option.alias] if option.alias else [])]
     words = get_args(kind) if get_origin(kind) is Literal else ()
     info = typer.Option(
         *names,
-        help=_help(option),
+        help=_help(option) if may_not_learn else _help(option).replace(START, LEARNED),
         metavar=option.metavar or "|".join(words) or ("NAME,..." if kind == Names else None),
         min=option.minimum,
         autocompletion=COMPLETERS.get(name) or (_one_of(words) if words else None),

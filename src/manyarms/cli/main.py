@@ -32,7 +32,7 @@ EXAMPLES = {
     doctor_command: "doctor logs.csv items.csv --json",
     explain_command: "explain effective sample size",
     decide_command: "decide --logs logs/ --context age,city --action item --reward click --propensity p "
-    "--catalog items.parquet --category department --out report.html --policy policy.arrow",
+    "--likelihood bernoulli --catalog items.parquet --category department --out report.html --policy policy.arrow",
     fit_command: "fit --logs logs/ --context age,city --action item --reward click --catalog items.parquet "
     "--category department --likelihood bernoulli --out model.arrow",
     priors_command: "priors --logs logs/ --context age,city --action item --reward click --catalog items.parquet "
@@ -60,8 +60,10 @@ app = typer.Typer(
     help="Bayesian off-policy evaluation and learning when there are many actions.",
     epilog="Example: manyarms demo --out my-shop --seed 1\n\n"
     "Example: manyarms doctor logs.csv items.csv\n\n"
-    "Example: manyarms decide --logs logs/ --context age,city --action item --reward click --catalog items.csv\n\n"
-    "Example: manyarms fit --logs logs/ --context age,city --action item --reward click --out model.arrow\n\n"
+    "Example: manyarms decide --logs logs/ --context age,city --action item --reward click "
+    "--likelihood bernoulli --catalog items.csv\n\n"
+    "Example: manyarms fit --logs logs/ --context age,city --action item --reward click "
+    "--likelihood bernoulli --out model.arrow\n\n"
     f"Example: manyarms evaluate --model model.arrow {LOGS}\n\n"
     f"Example: manyarms report --model model.arrow {LOGS} --out report.html\n\n"
     "Tab completion: manyarms --install-completion",

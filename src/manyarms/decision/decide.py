@@ -60,7 +60,7 @@ BLIND_SPOTS = (
     "not logged may have different rewards. Only randomly assigned traffic can reveal this.",
     "Hidden causes: if something outside the context columns influenced both the logged choice and the reward, the "
     "model and the importance weights are both wrong, and no check here notices.",
-    "Change: the coming weeks are assumed to be like these rounds.",
+    "Change over time: the estimates assume that the coming weeks will be like these rounds.",
 )
 """What no log can show, whatever the checks say."""
 
@@ -381,7 +381,7 @@ def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:
     return {
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "evaluated on": f"{len(logs):,} rounds, {logs.n_actions:,} actions, {logs.dim} features",
-        **({} if posterior is None else {"model": repr(posterior)}),
+        **({} if posterior is None else {"model": evidence.model_line(posterior)}),
         "versions": ", ".join(f"{name} {release}" for name, release in packages.items()),
     }
 

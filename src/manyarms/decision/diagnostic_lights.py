@@ -33,16 +33,18 @@ class Diagnostic:
 
 _MEANINGS = {
     "unsupported_mass": "share of the policy's choices on actions without a round in the log used: for the model, the "
-    "rounds it was fitted on; for the other estimators, the rounds evaluated here. For such actions, the model relies "
-    "on its prior, and importance weights have no information",
-    "prior_share": "how much of the prior variance of the value is left after the logs; at 100 %, the logs have added "
-    "nothing",
-    "effective_sample_size": "number of equally weighted rounds that would be as informative as the weighted ones",
+    "rounds it was fitted on; for the other estimators, the rounds evaluated here. For such actions the model has only "
+    "what they share with logged actions, such as their category, and importance weights have no information",
+    "prior_share": "variance of the value after the logs, as a share of its variance before them; at 100 %, the logs "
+    "have added nothing",
+    "effective_sample_size": "number of equally weighted rounds that would be as informative as the weighted ones. "
+    f"For an estimator on its own, it is a problem below {THRESHOLDS.min_effective_sample_size:.0f} and calls for "
+    f"caution below {2 * THRESHOLDS.min_effective_sample_size:.0f}; the check of the gain needs fewer",
     "max_weight_share": "share of the total importance weight on a single round",
     "mean_weight": "mean importance weight; should be close to 1",
     "rounded_propensities": "whether propensities look rounded; if so, small ones are inaccurate",
     "evaluated_on_training_rounds": "whether the policy, or this estimator's reward model, is known to have been "
-    'trained on these rounds, which makes the estimate too high. "No" is not a guarantee: see the warnings',
+    'trained on these rounds, which makes the estimate too high. "No" means that no such training is known',
 }
 
 

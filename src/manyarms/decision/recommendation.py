@@ -112,7 +112,7 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
     if allowed:
         best = allowed[0]
         against = [f"{name} contradicts it" for name in contradicting(best, evaluation)]
-        recommendation = _ship(best, evaluation, [*doubts, *against, *cautions])
+        recommendation = _ship(best, evaluation, sure, [*doubts, *against, *cautions])
         kept = _goals_sentence([result for result in guardrails if result.policy == best.name])
         larger = passed_over(sound[: sound.index(best)], guardrails)
         return replace(recommendation, reason=" ".join([recommendation.reason, *([kept] if kept else []), *larger]))
@@ -147,7 +147,7 @@ def needed_sentence(sure: float) -> str:
     return f"Shipping requires a probability of at least {percent(sure)}."
 
 
-def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -> Recommendation:
+def _ship(best: PolicyResult, evaluation: Evaluation, sure: float, cautions: Sequence[str]) -> Recommendation:
     assert best.value is not None
     remaining = _gain(best).diagnostics.get("prior_share", 0.0)
     unsupported = best.value.diagnostics.get("unsupported_mass", 0.0)
@@ -161,7 +161,10 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
         **dict.fromkeys(cautions, True),
         "it was evaluated on a single context": evaluation.n_rounds == 1,
     }
-    reason = f"It was compared with the current policy on {evaluation.gain_rounds:,} logged rounds."
+    reason = (
+        f"The probability of a gain, {percent(_gain(best).probability_positive)}, reaches the {percent(sure)} that "
+        f"shipping requires. The comparison used {evaluation.gain_rounds:,} logged rounds."
+    )
     listed, remedy = tuple(text for text, applies in caveats.items() if applies), f"Ship {best.name}."
     if listed:
         remedy = "Test it on a share of the traffic first."
@@ -261,8 +264,9 @@ def _gain_clause(row: PolicyResult, subject: str = "its gain") -> str:
     gain, written, unit = (row.lift, signed_percent, "") if row.lift else (_gain(row), signed_number, " per round")
     low, high = gain.interval()
     probability = _gain(row).probability_positive
-    certainty = f"better with a probability of {percent(probability)}"
+    certainty = f"better is {percent(probability)}"
     if probability < 0.5:
-        certainty = f"worse with a probability of {percent(1.0 - probability)}"
+        certainty = f"worse is {percent(1.0 - probability)}"
     ends = f"95 % interval {written(low)} to {written(high)}"
-    return f"{subject} over the current policy is {written(gain.value)}{unit} ({ends}), and it is {certainty}"
+    size = f"{subject} over the current policy is {written(gain.value)}{unit} ({ends})"
+    return f"{size}, and the probability that it is {certainty}"

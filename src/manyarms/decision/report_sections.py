@@ -59,12 +59,13 @@ def _policies(decision: Decision, charts: Charts) -> str:
     right = f"{lines} Policies to the right of zero are better than the current one."
     details = (
         table("Values", rows, columns)
-        + "<p>Values come from the model. Gains are also corrected with the rewards logged in these rounds, so a gain "
-        "need not equal the difference between two values.</p>"
+        + "<p>Values come from the model, and their intervals hold only if the model is right. Gains are also "
+        "corrected with the rewards logged in these rounds, so a gain need not equal the difference between two "
+        "values.</p>"
         "<p><strong>Never logged</strong>: the share of the policy's choices on actions without a round in the log "
         "that the model was fitted on.</p>"
-        "<p><strong>Prior share</strong>: how much of the prior variance of the policy's value is left after the logs. "
-        "Near 100 %, the value rests on the prior and not on the data.</p>"
+        "<p><strong>Prior share</strong>: the variance of the policy's value after the logs, as a share of its "
+        "variance before them. Near 100 %, the value rests on the prior and not on the data.</p>"
     )
     return (
         figure("gains", charts, right, sentences.gains_sentence(decision))
@@ -143,8 +144,8 @@ def _traffic(decision: Decision, charts: Charts) -> str:
             "Expected reward": lambda row: number_cell(row.expected),
         }
         moved = (
-            f"{changes.policy} differs from the {CURRENT} in at least {share(changes.moved)} of rounds. The share may "
-            "be higher, because only the total number of choices of each action was compared, not each round."
+            f"{changes.policy} differs from the {CURRENT} in at least {share(changes.moved)} of rounds. This is a "
+            "lower bound: the totals for each action were compared, not the choices round by round."
         )
         html += f"<p>{escape(moved)}</p>"
         caption = "The actions whose share of choices would grow or shrink the most."
@@ -154,8 +155,8 @@ def _traffic(decision: Decision, charts: Charts) -> str:
     if support is None:
         return html
     order = (
-        "Categories are ordered by their largest share of rounds in the log or under any policy, including those not "
-        "shown here."
+        "Categories are ordered by their largest share of rounds in the log or under any policy, including "
+        "policies not shown in this chart."
     )
     rest = f" The last row combines {support.n_summed:,} other categories." if support.n_summed else ""
     columns = {
@@ -180,12 +181,14 @@ def _actions(decision: Decision, charts: Charts) -> str:
     if decision.shrinkage is None or "shrinkage" not in charts:
         return ""
     shown, logged = len(decision.shrinkage.rows), decision.shrinkage.n_actions
-    sample = f" The chart shows {shown:,} of {logged:,} logged actions." if shown < logged else ""
+    many = f" The chart shows {shown:,} of the {logged:,} actions with a round among those evaluated here."
+    sample = many if shown < logged else ""
     caption = f"Mean logged reward (rings) and expected reward (dots) by number of logged rounds.{sample}"
     return (
         "<p>The mean reward of an action with few rounds is mostly noise, so the model relies on its category. "
-        "The more rounds an action has, the more the model relies on the action's own rewards.</p>"
-        + figure("shrinkage", charts, caption, sentences.shrinkage_sentence(decision))
+        "The more rounds an action had in the log that the model was fitted on, the more the model relies on that "
+        "action's own rewards. The means and the numbers of rounds shown here are those of the rounds evaluated "
+        "here.</p>" + figure("shrinkage", charts, caption, sentences.shrinkage_sentence(decision))
     )
 
 
@@ -268,8 +271,7 @@ def _hidden(decision: Decision, _: Charts) -> str:
     return (
         "<p>A hidden cause is something outside the context columns that influenced both the logged choice and the "
         "reward (an unobserved confounder). This section is about the model's own gain, before correction with the "
-        f"logged rewards: {gain}.</p><p>{escape(cause.sentence)}</p>{measures}<p>This is the worst case: a hidden "
-        "cause that biases every reward in the most harmful direction.</p>"
+        f"logged rewards: {gain}.</p><p>{escape(cause.sentence)}</p>{measures}"
     )
 
 

@@ -69,7 +69,7 @@ def gains_sentence(decision: Decision) -> str:
         for names, word in ((above, "clearly better"), (open_, "not clearly different"), (below, "clearly worse"))
         if names
     ]
-    return f"Compared with the {CURRENT}, {', '.join(parts)}." if parts else ""
+    return f"Compared with the {CURRENT}, {'; '.join(parts)}." if parts else ""
 
 
 def values_sentence(decision: Decision) -> str:
@@ -94,8 +94,8 @@ def shrinkage_sentence(decision: Decision) -> str:
     moves = np.array([abs(row.posterior - row.own) for row in rows])
     quarter = max(1, len(rows) // 4)
     return (
-        "For the quarter of actions with the fewest rounds, the model's estimate differs from the mean logged reward "
-        f"by {number(moves[:quarter].mean())} on average; for the quarter with the most rounds, by "
+        "For the quarter of these actions with the fewest evaluated rounds, the model's estimate differs from the mean "
+        f"logged reward by {number(moves[:quarter].mean())} on average; for the quarter with the most rounds, by "
         f"{number(moves[-quarter:].mean())}."
     )
 
@@ -170,27 +170,34 @@ def calibration_sentence(decision: Decision) -> str:
         return ""
     off = [(group.expected - group.observed) / (2 * group.error) for group in groups if group.error]
     far = sum(abs(deviation) > 1 for deviation in off)
-    count = f"{len(off) - far} of {len(off)} groups lie within two standard errors of the diagonal."
-    if far <= len(off) / 10:
-        return f"Yes: {count}"
-    parts = [
-        f"too {word} for {_places([i for i, deviation in enumerate(off) if sign * deviation > 1], len(off))}"
+    near, n = len(off) - far, len(off)
+    count = f"{near} of {n} group{'' if n == 1 else 's'} lie{'s' if near == 1 else ''}"
+    count += " within two standard errors of the diagonal"
+    if far <= n / 10:
+        return f"Yes: {count}."
+    sides = {
+        word: [i for i, deviation in enumerate(off) if sign * deviation > 1]
         for word, sign in (("little", -1), ("much", 1))
-        if any(sign * deviation > 1 for deviation in off)
-    ]
-    opening = "Not quite" if evidence.against_truth or far <= len(off) / 2 else "No"
-    known = " Here the truth is known, so even small deviations count." if evidence.against_truth else ""
-    return f"{opening}: the model expects {' and '.join(parts)}. {count}{known}"
+    }
+    parts = [f"too {word} in {_places(groups, n)}" for word, groups in sides.items() if groups]
+    if len(parts) == 2:
+        parts[1] = parts[1].replace(" group", " other group", 1)
+    opening = "Not exactly" if evidence.against_truth or far <= n / 2 else "No"
+    known = " Because the true means are known here, even small deviations count." if evidence.against_truth else ""
+    return (
+        f"{opening}. {'Only ' if far > n / 2 else ''}{count}: the model expects {', and '.join(parts)}.{known} This is "
+        "not one of the checks counted at the top of the page."
+    )
 
 
 def _places(groups: Sequence[int], n: int) -> str:
     """Some of n groups, which are ordered by their expected reward, in words."""
-    noun = "group" if len(groups) == 1 else "groups"
+    text, verb = (f"{len(groups)} groups", "have") if len(groups) > 1 else ("1 group", "has")
     if max(groups) < n / 2:
-        return f"{len(groups)} {noun} with low expected rewards"
+        return f"{text}, which {verb} low expected rewards"
     if min(groups) >= n / 2:
-        return f"{len(groups)} {noun} with high expected rewards"
-    return f"{len(groups)} {noun}"
+        return f"{text}, which {verb} high expected rewards"
+    return text
 
 
 def plan_sentence(plan: Plan) -> str:

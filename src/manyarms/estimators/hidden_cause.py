@@ -81,9 +81,14 @@ class HiddenCause(Tabular):
         if self.tipping_to_doubt == 0.0:
             return f"{text} The interval contains zero already, so the answer is in doubt without any hidden cause."
         less = (
-            "" if strongest is None else f", {number(strongest.times_to_doubt)} times that of hiding {strongest.column}"
+            ""
+            if strongest is None
+            else f" ({number(strongest.times_to_doubt)} times the bias from hiding {strongest.column})"
         )
-        return f"{text} To make its interval touch zero, a bias of {number(self.tipping_to_doubt)} is enough{less}."
+        return (
+            f"{text} A bias of {number(self.tipping_to_doubt)}{less} is enough to make the interval of the model's "
+            "gain reach zero."
+        )
 
     def records(self) -> list[dict[str, Any]]:
         """One plain record per context column."""

@@ -80,7 +80,10 @@ def diagnostic_warnings(diagnostics: Mapping[str, float], limits: Thresholds) ->
     tail = diagnostics.get("pareto_k", 0.0)
     # With few effective rounds, the warning above says enough.
     if tail > limits.max_pareto_k and size >= limits.min_effective_sample_size:
-        warnings.append(f"the tail of the weights is heavy (Pareto k = {tail:.2f}), so the error bar is too narrow")
+        limit = f"above the limit of {limits.max_pareto_k:g}"
+        warnings.append(
+            f"the tail of the weights is heavy (Pareto k = {tail:.2f}, {limit}), so the error bar is too narrow"
+        )
     share = diagnostics.get("max_weight_share", 0.0)
     if share > limits.max_weight_share:
         warnings.append(f"a single round carries {100 * share:.0f} % of the total weight")

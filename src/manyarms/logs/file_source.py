@@ -215,7 +215,7 @@ class FileSource(Source):
 
 
 def open_logs(logs: Any, report: Callable[[int, int | None], None] | None = None) -> Source:
-    """The file source of a job's logs, whose reading is reported; or the source of a table of a database."""
+    """Open the logs of a job: files, whose reading is reported, or a table of a database or its address."""
     if is_ibis_table(logs) or is_address(logs):
         return as_source(logs)
     return open_files(logs, report)
