@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 
@@ -38,3 +39,8 @@ def parquet_bytes(table: pa.Table, **options: Any) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, write_page_checksum=True, **options)
     return sink.getvalue().to_pybytes()
+
+
+def parquet_table(path: Path, **options: Any) -> pa.Table:
+    """A Parquet file on this machine. Arrow takes a relative path such as `a:b/logs.parquet` for an address."""
+    return pq.read_table(path.absolute(), **options)

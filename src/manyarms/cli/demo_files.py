@@ -59,7 +59,7 @@ import pyarrow.parquet as pq
 
 import manyarms as ma
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).absolute().parent
 LOGS, NEW_LOGS, CATALOG = HERE / "logs.parquet", HERE / "new-logs.parquet", HERE / "catalog.parquet"
 ITEM, CATEGORY, REWARD, PROBABILITY = "item", "category", "margin", "propensity"
 # Numbers of about unit scale; an intercept is added below.

@@ -17,7 +17,7 @@ from rich.text import Text
 from scipy import sparse
 
 import manyarms as ma
-from manyarms._base.arrow import pq
+from manyarms._base.arrow import parquet_table
 from manyarms.cli.demo_files import commands
 from manyarms.cli.terminal import visible
 from manyarms.core.result_tables import percent, share
@@ -66,8 +66,8 @@ def evaluate_shop(folder: Path, truth: LinearEnvironment) -> DemoResult:
         folder: The folder with logs.parquet, new-logs.parquet and catalog.parquet.
         truth: The shop itself. It is used for the true values only.
     """
-    catalog = pq.read_table(folder / "catalog.parquet")
-    old, logs = (read_tables(pq.read_table(folder / name), catalog) for name in ("logs.parquet", "new-logs.parquet"))
+    catalog = parquet_table(folder / "catalog.parquet")
+    old, logs = (read_tables(parquet_table(folder / name), catalog) for name in ("logs.parquet", "new-logs.parquet"))
     categories = catalog["category"].to_pylist()
     learned = ma.learn_prior(old, ma.priors.from_categories(categories, dim=logs.dim, shared_std=1.0))
     posterior = learned.posterior

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from manyarms.errors import ManyarmsError, NumericalError
+from manyarms.errors import ManyarmsError
 
 UNEXPECTED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 """Exit codes: a bug, an error that the user can fix, Ctrl-C, and kill; a shell reports the last two the same way."""
@@ -38,8 +38,6 @@ def one_line_errors() -> Generator[None]:
             warnings.showwarning = _show_warning
             printed.set(set())
             yield
-    except NumericalError as error:
-        fail(error_line(error), UNEXPECTED)
     except ManyarmsError as error:
         fail(error_line(error))
     except OSError as error:

@@ -29,7 +29,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from manyarms._base.arrow import pa, parquet_bytes, pq
+from manyarms._base.arrow import pa, parquet_bytes, parquet_table
 from manyarms._base.files import as_path, replace_files
 from manyarms.errors import (
     BusyError,
@@ -159,7 +159,7 @@ class Store:
         remedy = "Move it away to start again, or restore it. Journals beside it are kept."
         try:
             # Without checksums, a flipped bit in a number would be read as another number.
-            table = pq.read_table(path, page_checksum_verification=True)
+            table = parquet_table(path, page_checksum_verification=True)
             names = table.column_names
         except (OSError, pa.ArrowException, UnicodeDecodeError) as damage:
             raise ResultFileError(f"{path} cannot be read as Parquet: {without_full_stop(damage)}.", remedy) from damage

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 from jaxtyping import Int
 
-from manyarms._base.arrow import csv, pa, pq
+from manyarms._base.arrow import csv, pa, parquet_table, pq
 from manyarms._base.checks import Array, as_count, as_instance, as_names, as_text, check_choice
 from manyarms._base.files import as_path, replacing, write_failure
 from manyarms._base.job_options import Missing
@@ -74,7 +74,7 @@ class ScoreResult(Tabular):
 
     def to_arrow(self, **options: Any) -> pa.Table:
         """All that was written, read back into memory."""
-        return csv.read_csv(self.path) if self.path.suffix.lower() == ".csv" else pq.read_table(self.path)
+        return csv.read_csv(self.path) if self.path.suffix.lower() == ".csv" else parquet_table(self.path)
 
 
 def score(

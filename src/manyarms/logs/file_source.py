@@ -361,7 +361,7 @@ def _culprit(files: Sequence[Path], kind: str) -> Path:
     """The first file that cannot be opened by itself."""
     for file in files:
         try:
-            ds.dataset(str(file), format=kind)
+            ds.dataset(str(file.absolute()), format=kind)
         except (OSError, pa.ArrowException):
             return file
     return files[0]

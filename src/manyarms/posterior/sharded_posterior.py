@@ -137,7 +137,7 @@ class ShardedPosterior(SingleFactorPosterior):
             wanted = bounds & field.isin(pa.array(actions))
         remedy = "Put its files back, or fit again into an empty folder."
         try:
-            files = sorted(str(path) for path in self.folder.glob("actions-*.parquet"))
+            files = sorted(str(path.absolute()) for path in self.folder.glob("actions-*.parquet"))
             shards = ds.dataset(files, schema=schema, format="parquet")
             n_actions = shards.count_rows() if files else 0
             if n_actions == self.n_seen:
