@@ -5,9 +5,10 @@ import pytest
 from device_cases import HERE, stand_in, torch_or_skip
 
 import manyarms as ma
+from manyarms.core import BlockFactor
 from manyarms.engines import LOCAL
 from manyarms.gpu.batched_posterior import SharedEffects, absorb_actions, action_means
-from manyarms.likelihoods.device_sites import DeviceSiteSolver
+from manyarms.likelihoods.device_sites import DeviceRounds, DeviceSiteSolver
 from manyarms.likelihoods.sites import StreamSiteSolver
 
 N_ACTIONS, DIM = 40, 3
@@ -27,9 +28,32 @@ def priors():
             mean, 0.5, ma.MixedEffects(one * rng.uniform(0.5, 2, (N_ACTIONS, 1)), DIM), each[0], np.full(DIM, -0.3)
         ),
         "own covariances": ma.HierarchicalGaussian(mean, 1.0, ma.MixedEffects(one, DIM), each),
+        "a shared effect": ma.HierarchicalGaussian(
+            mean, 1.0, ma.MixedEffects(one, DIM), [0.3, 0.1, 0.2], effects=[ma.EffectGroup("category", 6, DIM)]
+        )
+        + _of_all(N_ACTIONS),
+        "two levels": _two_levels(rng, category),
         "dense": ma.HierarchicalGaussian(np.ones(5), 1.0, 0.5 * rng.normal(size=(N_ACTIONS, DIM, 5)), [0.3, 1.0, 2.0]),
         "independent": ma.priors.independent(N_ACTIONS, dim=DIM),
     }
+
+
+def _of_all(n_actions):
+    """An effect that all actions share."""
+    mixing = ma.MixedEffects(np.ones((n_actions, 1)), DIM)
+    return ma.HierarchicalGaussian(np.ones(DIM), 0.7, mixing, 0.0, effects=[ma.EffectGroup("shared", 1, DIM)])
+
+
+def _two_levels(rng, category):
+    """Small categories within large ones, with weights, some actions in none, and a direction without variance."""
+    small = np.eye(6)[category] * np.where(rng.random(N_ACTIONS) < 0.5, 1.0, 0.5)[:, None]
+    small[::7] = 0.0
+    large = np.eye(2)[category % 2]
+    large[::11] = 0.0
+    groups = [ma.EffectGroup("large", 2, DIM), ma.EffectGroup("small", 6, DIM), ma.EffectGroup("all", 1, DIM)]
+    blocks = np.stack([np.diag([1.0, 0.5, 0.0])] * 2 + [0.4 * np.eye(DIM)] * 6 + [np.eye(DIM)])
+    weights = np.column_stack([large, small, rng.uniform(0.5, 1.5, 4)[category % 4]])
+    return ma.HierarchicalGaussian(rng.normal(size=9 * DIM), blocks, ma.MixedEffects(weights, DIM), 0.3, effects=groups)
 
 
 def clicks(weights=None):
@@ -74,7 +98,10 @@ def test_steps_on_a_device_are_those_on_the_processor(kind, weighted):
     torch_or_skip()
     prior, likelihood = priors()[kind], ma.Bernoulli()
     logs = clicks(np.random.default_rng(3).integers(1, 4, 500).astype(float) if weighted else None)
-    device, here = DeviceSiteSolver(prior, logs, likelihood, HERE), StreamSiteSolver(prior, logs, likelihood, LOCAL)
+    device, here = (
+        DeviceSiteSolver(prior, DeviceRounds(prior, logs, likelihood, HERE)),
+        StreamSiteSolver(prior, logs, likelihood, LOCAL),
+    )
     ours, theirs = device.sites_from(prior), here.sites_from(prior)
     everyone = np.arange(N_ACTIONS)
     for _ in range(2):
@@ -85,6 +112,31 @@ def test_steps_on_a_device_are_those_on_the_processor(kind, weighted):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-10)
         assert mine.statistics.total_weight == pytest.approx(other.statistics.total_weight, rel=1e-12)
         ours, theirs = mine.target(), other.target()
+
+
+@pytest.mark.parametrize("kind", priors())
+def test_the_evidence_of_sites_on_a_device_has_the_derivatives_of_the_processor(kind):
+    torch_or_skip()
+    prior, likelihood, logs = priors()[kind], ma.Bernoulli(), clicks()
+    rounds = DeviceRounds(prior, logs, likelihood, HERE)
+    device, here = DeviceSiteSolver(prior, rounds), StreamSiteSolver(prior, logs, likelihood, LOCAL)
+    mine, other = device.state(device.sites_from(prior)), here.state(here.sites_from(prior))
+    wider = prior.with_parts(
+        prior.latent_mean + 0.3,
+        BlockFactor(1.5 * prior.prior_factor.blocks),
+        prior.action_covariance.scaled(0.4),
+        np.array([0.1, -0.2, 0.3]),
+    )
+    ours, theirs = ([state.evidence(given, prior.effects) for given in (prior, wider)] for state in (mine, other))
+    gain = ours[1].log_evidence - ours[0].log_evidence
+    assert gain == pytest.approx(theirs[1].log_evidence - theirs[0].log_evidence, rel=1e-10)
+    for got, want in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(got.action_excess, want.action_excess, rtol=1e-9, atol=1e-9)
+        assert len(got.effect_excess) == len(want.effect_excess)
+        for left, right in zip(got.effect_excess, want.effect_excess, strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(got.latent_pull, want.latent_pull, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(got.offset_pull, want.offset_pull, rtol=1e-9, atol=1e-9)
 
 
 def test_a_fit_on_a_device_is_the_fit(monkeypatch):

@@ -12,15 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics, StatisticsSum
+from manyarms.core import (
+    EffectGroup,
+    HierarchicalGaussian,
+    LoggedData,
+    Logs,
+    ObservedRows,
+    Statistics,
+    StatisticsSum,
+)
+from manyarms.core.observed_rows import observe
 from manyarms.engines import Engine
 from manyarms.inference import condition
+from manyarms.inference.evidence_gradient import EvidenceGradient, evidence_gradient
 from manyarms.likelihoods.collect_statistics import StatisticsTally, StatisticsTask
 from manyarms.likelihoods.likelihood import Likelihood, PerRound, Site
 from manyarms.linalg.indexing import chunks, group_by
@@ -54,6 +65,14 @@ class SiteState:
     target: Callable[[], Any]
     careful: Callable[[], Any]
     dispersion_slope: Callable[[], float]
+
+    def evidence(self, prior: HierarchicalGaussian, groups: tuple[EffectGroup, ...]) -> EvidenceGradient:
+        """The evidence under a prior of the Gaussian rounds that the sites stand for, with its derivatives."""
+        return evidence_gradient(prior, self._observed, groups)
+
+    @cached_property
+    def _observed(self) -> ObservedRows:
+        return observe(self.statistics, 1.0)
 
 
 def between(old: Any, new: Any, share: Any) -> Any:

@@ -13,38 +13,69 @@ objective does not fall.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from manyarms._base.progress import Progress, reporter
-from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
+from manyarms.core import EffectGroup, HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.engines import LOCAL, Engine
+from manyarms.gpu.click_sums import SiteSums
 from manyarms.gpu.device import CPU
-from manyarms.likelihoods.device_sites import DeviceSiteSolver
+from manyarms.inference.evidence_gradient import EvidenceGradient
+from manyarms.likelihoods.device_sites import DeviceRounds, DeviceSiteSolver
 from manyarms.likelihoods.likelihood import Likelihood, Site
 from manyarms.likelihoods.sites import MemorySiteSolver, StreamSiteSolver, between
 
 MAX_ITERATIONS = 100
+Start = Site | Statistics | SiteSums | HierarchicalGaussian | None
+"""Sites of the same rounds, one by one or as sums, or weights to predict from."""
 SMALLEST_STEP = 1.0 / 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Approximation:
-    """The result of the variational loop, with its last sites, which are None for rounds that are not in memory.
+    """The result of the variational loop.
 
     Attributes:
+        state: The last sites, with the posterior that they give.
         trace: The objective after each step; it never falls.
         converged: True if the last full step changed next to nothing.
         stuck: True if the loop stopped before it converged because no step raised the objective.
     """
 
-    weights: HierarchicalGaussian
-    statistics: Statistics
-    sites: Site | None
-    dispersion_slope: float
-    log_evidence: float
+    state: Any
     trace: tuple[float, ...]
     converged: bool
     stuck: bool = False
+
+    @property
+    def weights(self) -> HierarchicalGaussian:
+        """The posterior."""
+        return self.state.weights
+
+    @property
+    def statistics(self) -> Statistics:
+        """The sites as statistics, in units of a noise of one."""
+        return self.state.statistics
+
+    @property
+    def sites(self) -> Site | None:
+        """The sites one by one; None where they are kept as sums."""
+        return self.state.sites if isinstance(self.state.sites, Site) else None
+
+    @property
+    def log_evidence(self) -> float:
+        """The evidence lower bound, or Laplace's approximation of the evidence."""
+        return self.state.log_evidence
+
+    def evidence(self, prior: HierarchicalGaussian, groups: tuple[EffectGroup, ...]) -> EvidenceGradient:
+        """The evidence under a prior of the Gaussian rounds that the sites stand for, with its derivatives."""
+        return self.state.evidence(prior, groups)
+
+    @cached_property
+    def dispersion_slope(self) -> float:
+        """The derivative of the objective by the logarithm of the likelihood's dispersion."""
+        return self.state.dispersion_slope()
 
 
 def approximate(
@@ -53,11 +84,11 @@ def approximate(
     likelihood: Likelihood,
     *,
     engine: Engine = LOCAL,
-    start: Site | Statistics | HierarchicalGaussian | None = None,
+    start: Start = None,
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
     progress: Progress = False,
-    device: str = CPU,
+    device: str | DeviceRounds = CPU,
 ) -> Approximation:
     """Run the variational loop: the Gaussian that stands in for the posterior.
 
@@ -65,7 +96,8 @@ def approximate(
 
     The prior may be an earlier posterior, whose sites stay as they are. The likelihood must have checked rounds in
     memory. The loop starts from sites of the same rounds (as sums, for rounds that are not in memory), or from the
-    predictions of some weights, by default the prior. It ends when a full step gains less than `tolerance` nats.
+    predictions of some weights, by default the prior. It ends when a full step gains less than `tolerance` nats. A
+    device may be given by rounds that lie on it already.
     """
     in_memory = isinstance(logs, LoggedData)
     if in_memory and not prior.observed.groups and prior.n_actions <= len(logs):
@@ -73,12 +105,13 @@ def approximate(
         prior = prior.grouped()
     solver: Any
     if device != CPU:
-        solver = DeviceSiteSolver(prior, logs, likelihood, device)
+        rounds = DeviceRounds(prior, logs, likelihood, device) if isinstance(device, str) else device
+        solver = DeviceSiteSolver(prior, rounds)
     elif in_memory:
         solver = MemorySiteSolver(prior, logs, likelihood)
     else:
         solver = StreamSiteSolver(prior, logs, likelihood, engine)
-    is_sites = isinstance(start, Site | Statistics)
+    is_sites = isinstance(start, Site | Statistics | SiteSums)
     sites = start if is_sites else solver.sites_from(prior if start is None else start)
     state = solver.state(sites)
     trace, converged, stuck = [state.objective], False, False
@@ -95,10 +128,7 @@ def approximate(
             trace.append(max(state.objective, trace[-1]))
             converged = step == 1.0 and gain < tolerance
             report(len(trace) - 1, max_iterations)
-    last, slope = state.sites if isinstance(state.sites, Site) else None, state.dispersion_slope()
-    return Approximation(
-        state.weights, state.statistics, last, slope, state.log_evidence, tuple(trace), converged, stuck
-    )
+    return Approximation(state, tuple(trace), converged, stuck)
 
 
 def _take_step(solver: Any, state: Any) -> tuple[Any, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -13,13 +14,14 @@ from manyarms.core import HierarchicalGaussian, LoggedData, Logs, ObservedRows, 
 from manyarms.core.observed_rows import observe
 from manyarms.engines import LOCAL, Engine, Tally, Task
 from manyarms.errors import InputError, NumericalError
+from manyarms.gpu.device import CPU
 from manyarms.inference.condition import condition_on
 from manyarms.inference.evidence_gradient import evidence_gradient
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
+from manyarms.likelihoods.device_sites import DeviceRounds
 from manyarms.likelihoods.fit_weights import fit_statistics, fit_weights
-from manyarms.likelihoods.likelihood import Site
-from manyarms.likelihoods.variational import MAX_ITERATIONS, Approximation, approximate
+from manyarms.likelihoods.variational import MAX_ITERATIONS, Approximation, Start, approximate
 from manyarms.model_file.save import Saved
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.fit import posterior_of
@@ -174,9 +176,13 @@ class Evidence(ABC):
         value, weights = self.solve(hyper, eta)
         return value + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), weights
 
+    def value(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> float:
+        """The objective at η alone."""
+        return self.posterior(hyper, eta, avoid_boundary=avoid_boundary)[0]
+
     def approach(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[Vector, float]:
         """A start for the search, nearer to the maximum than η if that is cheap, and at most the value at η."""
-        return eta, self.posterior(hyper, eta, avoid_boundary=avoid_boundary)[0]
+        return eta, self.value(hyper, eta, avoid_boundary=avoid_boundary)
 
     @abstractmethod
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
@@ -241,17 +247,18 @@ class ApproximateEvidence(Evidence):
     An evaluation runs the variational loop to its end, starting from the sites of the last evaluation. If rounds are
     not in memory, each step is a pass. At the end of the loop the derivative of the bound by η is that of the prior's
     part alone, so the gradient of the exact case serves here too. Laplace's evidence has no such property, and its
-    derivative is taken by differences.
+    derivative is taken by differences. On a GPU the rounds are copied once, and loops and derivatives stay there.
     """
 
     step, negligible = 2e-2, 1e-5
 
-    def __init__(self, logs: Logs, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL):
+    def __init__(self, logs: Logs, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL, device: str = CPU):
         if likelihood.treatment == "paper":
             raise InputError('treatment "paper" has no evidence to learn a prior from.', 'Use treatment "variational".')
         self._likelihood, self._engine = likelihood, engine
         self._logs = logs.counted() if isinstance(logs, LoggedData) else logs
-        self._start: Site | Statistics | None = None
+        self._device, self._rounds = device, None
+        self._start: Start = None
         self._last: tuple[Hyperparameters, Vector, HierarchicalGaussian, Approximation, float] | None = None
         """The last evaluation, and its tolerance: a search asks for its end more than once."""
         self.summary = summary = engine.total(logs, _SummariseRounds(likelihood, n_actions, logs.dim))
@@ -266,21 +273,25 @@ class ApproximateEvidence(Evidence):
     def at(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[float, Vector]:
         if self._likelihood.treatment != "laplace":
             return super().at(hyper, eta, avoid_boundary=avoid_boundary)
-        here, _ = self.posterior(hyper, eta, avoid_boundary=avoid_boundary)
+        here = self.value(hyper, eta, avoid_boundary=avoid_boundary)
         slope = np.empty(len(eta))
         for i, row in enumerate(1e-4 * np.eye(len(eta))):
-            high, low = (self.posterior(hyper, eta + sign * row, avoid_boundary=avoid_boundary)[0] for sign in (1, -1))
+            high, low = (self.value(hyper, eta + sign * row, avoid_boundary=avoid_boundary) for sign in (1, -1))
             slope[i] = (high - low) / 2e-4
         return here, slope
 
     def log_evidence(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, Vector]:
         prior, result = self._approximate(hyper, eta)
-        by_part = evidence_gradient(prior, observe(result.statistics, 1.0), hyper.groups)
+        by_part = result.evidence(prior, hyper.groups)
         return result.log_evidence, hyper.gradient(eta, by_part, result.dispersion_slope)
 
     def solve(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, HierarchicalGaussian]:
         _, result = self._approximate(hyper, eta)
         return result.log_evidence, result.weights
+
+    def value(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> float:
+        _, result = self._approximate(hyper, eta)
+        return result.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0)
 
     def approach(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[Vector, float]:
         """η and sites in turn, each the best given the other, until η stays where it is.
@@ -292,30 +303,31 @@ class ApproximateEvidence(Evidence):
         if hyper.learn_noise or hyper.size > FEW or self._likelihood.treatment != "variational":
             return super().approach(hyper, eta, avoid_boundary=avoid_boundary)
         # Sites under the prior as given: means that are integrated out are too vague to begin with.
-        first = approximate(hyper.given, self._logs, self._likelihood, engine=self._engine, tolerance=_LOOSE)
+        first = self._loop(hyper.given, self._likelihood, start=None, tolerance=_LOOSE)
         self._start = _sites(first)
         start, (_, result) = eta, self._approximate(hyper, eta, tolerance=_LOOSE)
         least = result.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0)
         turns = list[tuple[Vector, Vector]]()
         try:
             for _ in range(_TURNS):
-                best = self._best_for_sites(hyper, eta, result.statistics, avoid_boundary)
+                best = self._best_for_sites(hyper, eta, result, avoid_boundary)
                 turns.append((eta, best))
                 eta = np.clip(_extrapolated(turns), *hyper.bounds())
                 _, result = self._approximate(hyper, eta, tolerance=_LOOSE, max_iterations=_STEPS_PER_TURN)
                 if np.abs(eta - turns[-1][0]).max() < _NEAR:
                     break
-            better = self.posterior(hyper, eta, avoid_boundary=avoid_boundary)[0] >= least
+            better = self.value(hyper, eta, avoid_boundary=avoid_boundary) >= least
         except NumericalError:
             better = False
         return (eta if better else start), least
 
-    def _best_for_sites(self, hyper: Hyperparameters, eta: Vector, sites: Statistics, avoid_boundary: bool) -> Vector:
+    def _best_for_sites(
+        self, hyper: Hyperparameters, eta: Vector, sites: Approximation, avoid_boundary: bool
+    ) -> Vector:
         """The η that makes the Gaussian rounds in place of clicks most likely."""
-        observed = observe(sites, 1.0)
 
         def objective(x: Vector) -> tuple[float, Vector]:
-            by_part = evidence_gradient(hyper.build(x)[0], observed, hyper.groups)
+            by_part = sites.evidence(hyper.build(x)[0], hyper.groups)
             extra, extra_slope = hyper.penalty(x) if avoid_boundary else (0.0, 0.0)
             return by_part.log_evidence + extra, hyper.gradient(x, by_part, 0.0) + extra_slope
 
@@ -326,7 +338,8 @@ class ApproximateEvidence(Evidence):
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
         likelihood = self._likelihood.with_dispersion(dispersion)
         fitted = fit_weights(
-            prior, self._logs, likelihood, engine=self._engine, start=self._start, tolerance=_PRECISE
+            prior, self._logs, likelihood, engine=self._engine, start=self._start, tolerance=_PRECISE,
+            device=self._on_device(prior),
         )  # fmt: skip
         return posterior_of(fitted, self._logs, prior, likelihood)
 
@@ -346,17 +359,34 @@ class ApproximateEvidence(Evidence):
             if reached <= tolerance:
                 return prior, result
         prior, dispersion = hyper.build(eta)
-        result = approximate(
-            prior, self._logs, self._likelihood.with_dispersion(dispersion), engine=self._engine, start=self._start,
-            tolerance=tolerance, max_iterations=max_iterations,
-        )  # fmt: skip
+        likelihood = self._likelihood.with_dispersion(dispersion)
+        result = self._loop(prior, likelihood, start=self._start, tolerance=tolerance, max_iterations=max_iterations)
         self._start = _sites(result)
         self._last = hyper, eta.copy(), prior, result, tolerance if max_iterations == MAX_ITERATIONS else np.inf
         return prior, result
 
+    def _loop(self, prior: HierarchicalGaussian, likelihood: Likelihood, **options: Any) -> Approximation:
+        return approximate(
+            prior, self._logs, likelihood, engine=self._engine, device=self._on_device(prior), **options
+        )  # fmt: skip
 
-def _sites(result: Approximation) -> Site | Statistics:
-    return result.statistics if result.sites is None else result.sites
+    def _on_device(self, prior: HierarchicalGaussian) -> str | DeviceRounds:
+        """Where the loop runs: the rounds on a GPU, copied there when they are first needed."""
+        if self._device == CPU:
+            return CPU
+        if self._rounds is None:
+            self._rounds = DeviceRounds(prior, self._logs, self._likelihood, self._device)
+        return self._rounds
+
+    def release(self) -> None:
+        """Give back the memory of a GPU; a later evaluation takes it anew."""
+        if self._device != CPU:
+            self._rounds = self._start = self._last = None
+
+
+def _sites(result: Approximation) -> Start:
+    """Where the next loop starts: sites as the solver keeps them."""
+    return result.state.sites
 
 
 def _extrapolated(turns: list[tuple[Vector, Vector]]) -> Vector:
@@ -375,15 +405,17 @@ def _extrapolated(turns: list[tuple[Vector, Vector]]) -> Vector:
     return ahead if np.abs(ahead - best).max() <= 2 * _CLOSE else best
 
 
-def evidence_of(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL) -> Evidence:
-    """The evidence that suits a likelihood."""
+def evidence_of(
+    logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL, device: str = CPU
+) -> Evidence:
+    """The evidence that suits a likelihood; that of clicks can be computed on a GPU."""
     if likelihood.treatment == "exact":
         return ExactEvidence(logs, likelihood, n_actions, engine)
     if isinstance(logs, Statistics):
         raise InputError(
             f"must be rounds under {type(likelihood).__name__}; got Statistics.", "Pass LoggedData.", argument="logs"
         )
-    return ApproximateEvidence(logs, likelihood, n_actions, engine)
+    return ApproximateEvidence(logs, likelihood, n_actions, engine, device)
 
 
 def _scale(
