@@ -10,6 +10,7 @@ from manyarms.engines import LOCAL
 from manyarms.gpu.batched_posterior import SharedEffects, absorb_actions, action_means
 from manyarms.likelihoods.device_sites import DeviceRounds, DeviceSiteSolver
 from manyarms.likelihoods.sites import StreamSiteSolver
+from manyarms.policies.device_marginals import DeviceMarginals
 
 N_ACTIONS, DIM = 40, 3
 
@@ -169,3 +170,20 @@ def test_a_fit_that_a_device_cannot_do_is_refused(change, problem, monkeypatch):
     with pytest.raises(ma.errors.InputError, match=problem) as caught:
         ma.fit(**arguments)
     assert caught.value.argument == "device" and 'device="cpu"' in caught.value.remedy
+
+
+@pytest.mark.parametrize("kind", priors())
+@pytest.mark.parametrize("most", [0, 1000])
+def test_marginals_on_a_device_are_those_of_the_posterior(kind, most, monkeypatch):
+    torch_or_skip()
+    monkeypatch.setattr("manyarms.policies.device_marginals.MOST_KINDS", most)
+    fitted = ma.fit(clicks(), priors()[kind], ma.Bernoulli(), tolerance=1e-2).weights
+    marginals, some = DeviceMarginals(fitted, HERE), np.array([39, 3, 4, 38, 3])
+    for actions in (np.arange(N_ACTIONS), some):
+        means, covs = (part.numpy() for part in marginals(actions))
+        np.testing.assert_allclose(means, fitted.action_mean(actions), rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(covs, fitted.action_cov(actions), rtol=1e-11, atol=1e-12)
+    unseen = np.arange(N_ACTIONS - 9, N_ACTIONS)
+    means, covs = (part.numpy() for part in marginals(unseen))
+    for left, right in zip(*np.nonzero(fitted.twins[unseen][:, None] == fitted.twins[unseen]), strict=True):
+        assert np.array_equal(means[left], means[right]) and np.array_equal(covs[left], covs[right])

@@ -65,7 +65,7 @@ def test_best_lower_bounds_match_brute_force(n_actions, dim, k):
     rng = np.random.default_rng(dim)
     means, cov, x = rng.normal(size=(n_actions, dim)), covariances(rng, n_actions, dim), rng.normal(size=(40, dim))
     means[n_actions // 2 :: 3] = means[n_actions // 2]
-    got = DeviceBounds(means, lambda actions: cov[actions], 2.5, HERE).best(x, k)
+    got = DeviceBounds(lambda part: (means[part], cov[part]), means.shape, 2.5, HERE).best(x, k)
     widths = np.sqrt(np.maximum(np.einsum("nd,kde,ne->nk", x, cov, x), 0.0))
     scores = x @ means.T - 2.5 * widths
     taken = np.take_along_axis(scores, got, axis=1)
@@ -91,7 +91,7 @@ def test_where_the_screen_leaves_too_much_the_product_decides(monkeypatch):
     with pytest.raises(TooManyPairs):
         ranking.hopeful(ranking_rows(x), 2)
     assert np.array_equal(ranking.best(x, 2), ranked(x @ means.T, 2))
-    bounds = DeviceBounds(means, lambda actions: cov[actions], 1.0, HERE)
+    bounds = DeviceBounds(lambda part: (means[part], cov[part]), means.shape, 1.0, HERE)
     widths = np.sqrt(np.maximum(np.einsum("nd,kde,ne->nk", x, cov, x), 0.0))
     assert np.array_equal(bounds.best(x, 2), ranked(x @ means.T - widths, 2))
 

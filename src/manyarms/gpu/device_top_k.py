@@ -172,25 +172,27 @@ class DeviceBounds(DeviceRanking):
     product of [x, -radius ‖x‖] and [m_a, s_a], which can be screened.
 
     Args:
-        means: (K, d).
-        covariances: A function that gives C_a of some columns.
+        marginals: A function that gives m_a and C_a of some columns, as arrays or on the device.
+        shape: K and d.
         radius: How many standard deviations the bound lies below the mean.
         device: The GPU.
     """
 
-    def __init__(self, means: Float[Array, "K d"], covariances: Callable[[Array], Array], radius: float, device: str):
+    def __init__(
+        self, marginals: Callable[[Array], tuple[Any, Any]], shape: tuple[int, int], radius: float, device: str
+    ):
         torch = load_torch()
-        self.device, self.radius, (self.n_columns, self.dim) = device, radius, means.shape
-        size = self.dim * self.dim
+        self.device, self.radius, (self.n_columns, self.dim) = device, radius, shape
+        size, K = self.dim * self.dim, self.n_columns
         require_memory(
-            device, 8 * len(means) * (2 * size + 8 * self.dim), f"ranking the lower bounds of {len(means):,} actions",
+            device, 8 * K * (2 * size + 8 * self.dim), f"ranking the lower bounds of {K:,} actions",
             f"Rank at most {free_memory(device) // (8 * (2 * size + 8 * self.dim)):,} actions at once.",
         )  # fmt: skip
-        joined = torch.empty(len(means), self.dim + size, dtype=torch.float64, device=device)
-        joined[:, : self.dim] = upload(means, device)
-        for start in range(0, len(means), _CHUNK):
-            part = np.arange(start, min(len(means), start + _CHUNK))
-            joined[part[0] : part[-1] + 1, self.dim :] = upload(covariances(part).reshape(len(part), size), device)
+        joined = torch.empty(K, self.dim + size, dtype=torch.float64, device=device)
+        for start in range(0, K, _CHUNK):
+            part = slice(start, min(K, start + _CHUNK))
+            means, forms = (upload(values, device) for values in marginals(np.arange(part.start, part.stop)))
+            joined[part, : self.dim], joined[part, self.dim :] = means, forms.reshape(-1, size)
         self._distinct = DistinctRows(joined)
         del joined
         self.means = self._distinct.rows[:, : self.dim].contiguous()
