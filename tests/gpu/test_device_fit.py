@@ -5,9 +5,12 @@ import pytest
 from device_cases import HERE, stand_in, torch_or_skip
 
 import manyarms as ma
-from manyarms.core import BlockFactor
+from manyarms.core import BlockFactor, Statistics
+from manyarms.core.observed_rows import observe
 from manyarms.engines import LOCAL
 from manyarms.gpu.batched_posterior import SharedEffects, absorb_actions, action_means
+from manyarms.inference import device_condition
+from manyarms.inference.condition import condition_on
 from manyarms.likelihoods.device_sites import DeviceRounds, DeviceSiteSolver
 from manyarms.likelihoods.sites import StreamSiteSolver
 from manyarms.policies.device_marginals import DeviceMarginals
@@ -138,6 +141,33 @@ def test_the_evidence_of_sites_on_a_device_has_the_derivatives_of_the_processor(
             np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(got.latent_pull, want.latent_pull, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(got.offset_pull, want.offset_pull, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", priors())
+def test_conditioning_on_a_device_is_conditioning(kind, monkeypatch):
+    torch_or_skip()
+    monkeypatch.setattr(device_condition, "FEW_ACTIONS", 0)
+    prior, logs = priors()[kind], clicks()
+    observed = observe(Statistics.of_rounds(logs.contexts, logs.actions, logs.rewards, N_ACTIONS), 0.4)
+    got, want = device_condition.condition_on_device(prior, observed, HERE), condition_on(prior, observed)
+    everyone = np.arange(N_ACTIONS)
+    for name in ("log_evidence", "misfit", "log_det"):
+        assert getattr(got, name) == pytest.approx(getattr(want, name), rel=1e-11)
+    np.testing.assert_allclose(got.action_mean(), want.action_mean(), rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(got.action_cov(everyone), want.action_cov(everyone), rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(got.latent_mean, want.latent_mean, rtol=1e-10, atol=1e-11)
+    for ours, theirs in zip(got.gains, want.gains, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-11)
+
+
+def test_rows_that_outweigh_the_prior_are_conditioned_on_by_the_processor(monkeypatch):
+    torch_or_skip()
+    monkeypatch.setattr(device_condition, "FEW_ACTIONS", 0)
+    prior, logs = priors()["categories"], clicks()
+    x = logs.contexts * [1e6, 1.0, 1e-3]
+    observed = observe(Statistics.of_rounds(x, logs.actions, logs.rewards, N_ACTIONS), 1.0)
+    got, want = device_condition.condition_on_device(prior, observed, HERE), condition_on(prior, observed)
+    assert got.log_evidence == want.log_evidence and np.array_equal(got.action_mean(), want.action_mean())
 
 
 def test_a_fit_on_a_device_is_the_fit(monkeypatch):

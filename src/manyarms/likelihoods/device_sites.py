@@ -1,7 +1,7 @@
 """Sites of clicks on a GPU: the variational loop where rounds, sites and solves stay on the device.
 
 The steps are those of `sites.StreamSiteSolver`. Only numbers of the objective leave the device, and at the end the sums
-of the sites, from which `condition` solves once more on the processor: the posterior is of the usual form.
+of the sites, from which `condition_on_device` solves once more for a posterior of the usual form.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy as np
 
 from manyarms._base.checks import Array
 from manyarms.core import EffectGroup, HierarchicalGaussian, LoggedData, Statistics
+from manyarms.core.observed_rows import observe
 from manyarms.core.statistics import ActionRows, ActionSums
 from manyarms.errors import InputError
 from manyarms.gpu.click_sums import ClickRounds, SiteSums
 from manyarms.gpu.cuda_kernels import KERNEL_SIZES, kernel_size
 from manyarms.gpu.device import Tensor, load_torch, require_memory, upload
-from manyarms.inference import condition
+from manyarms.inference.device_condition import condition_on_device
 from manyarms.inference.evidence_gradient import EvidenceGradient
 from manyarms.likelihoods.bernoulli import EXPONENTIAL_COEFFICIENTS, Bernoulli
 from manyarms.likelihoods.device_prior import (
@@ -181,8 +182,9 @@ class DeviceSiteState:
 
     @cached_property
     def weights(self) -> HierarchicalGaussian:
-        """The posterior, solved for on the processor."""
-        return condition(self.solver.prior, self.statistics, 1.0)
+        """The posterior, of the usual form."""
+        solver = self.solver
+        return condition_on_device(solver.prior, observe(self.statistics, 1.0), solver.rounds.device)
 
 
 def check_loop(prior: HierarchicalGaussian, logs: Any, likelihood: Likelihood) -> None:
