@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.checks import Array
-from manyarms.core import DenseMixing, HierarchicalGaussian, LoggedData, MixedEffects, Statistics
+from manyarms.core import DenseMixing, HierarchicalGaussian, LoggedData, MixedEffects, ObservedRows, Statistics
+from manyarms.core.observed_rows import observe
 from manyarms.core.statistics import ActionRows, ActionSums
 from manyarms.errors import InputError
 from manyarms.gpu.batched_posterior import SharedEffects, absorb_actions, action_means
@@ -21,8 +22,9 @@ from manyarms.gpu.click_sums import ClickRounds, SiteSums
 from manyarms.gpu.cuda_kernels import KERNEL_SIZES, kernel_size
 from manyarms.gpu.device import Tensor, load_torch, require_memory, upload
 from manyarms.inference import condition
-from manyarms.likelihoods.bernoulli import EXPONENTIAL_COEFFICIENTS, Bernoulli
+from manyarms.likelihoods.bernoulli import Bernoulli
 from manyarms.likelihoods.likelihood import HERMITE, Likelihood
+from manyarms.likelihoods.logistic_expectations import EXPONENTIAL_COEFFICIENTS
 
 
 class DeviceSiteSolver:
@@ -66,7 +68,7 @@ class DeviceSiteSolver:
     def _expectations(self, clicks: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
         """Weight, linear term and expected log likelihood, for devices that have no kernel for them."""
         rewards, m, v = (part.cpu().numpy().astype(np.float64) for part in (clicks, mean, variance))
-        site, density = self.likelihood.site(rewards, m, v), self.likelihood.expected_log_density(rewards, m, v)
+        site, density = self.likelihood.site_and_density(rewards, m, v)
         return tuple(upload(part, self.device) for part in (site.weight, site.linear, density))
 
     def sites_from(self, weights: HierarchicalGaussian) -> SiteSums:
@@ -141,6 +143,11 @@ class DeviceSiteState:
     def statistics(self) -> Statistics:
         """The sites as sums, in units of a noise of one."""
         return self.solver.statistics(self.sites)
+
+    @cached_property
+    def observed(self) -> ObservedRows:
+        """The sites as rows of their actions."""
+        return observe(self.statistics, 1.0)
 
     @cached_property
     def weights(self) -> HierarchicalGaussian:

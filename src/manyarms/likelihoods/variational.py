@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyarms._base.progress import Progress, reporter
-from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
+from manyarms.core import HierarchicalGaussian, LoggedData, Logs, ObservedRows, Statistics
 from manyarms.engines import LOCAL, Engine
 from manyarms.gpu.device import CPU
 from manyarms.likelihoods.device_sites import DeviceSiteSolver
 from manyarms.likelihoods.likelihood import Likelihood, Site
+from manyarms.likelihoods.rounds_by_action import RoundsByAction
 from manyarms.likelihoods.sites import MemorySiteSolver, StreamSiteSolver, between
 
 MAX_ITERATIONS = 100
@@ -29,22 +30,49 @@ SMALLEST_STEP = 1.0 / 1024
 
 @dataclass(frozen=True)
 class Approximation:
-    """The result of the variational loop, with its last sites, which are None for rounds that are not in memory.
+    """The result of the variational loop.
 
     Attributes:
+        state: The last sites, with the posterior that they give.
         trace: The objective after each step; it never falls.
         converged: True if the last full step changed next to nothing.
         stuck: True if the loop stopped before it converged because no step raised the objective.
     """
 
-    weights: HierarchicalGaussian
-    statistics: Statistics
-    sites: Site | None
-    dispersion_slope: float
-    log_evidence: float
+    state: Any
     trace: tuple[float, ...]
     converged: bool
     stuck: bool = False
+
+    @property
+    def weights(self) -> HierarchicalGaussian:
+        """The posterior."""
+        return self.state.weights
+
+    @property
+    def statistics(self) -> Statistics:
+        """The last sites as sums."""
+        return self.state.statistics
+
+    @property
+    def observed(self) -> ObservedRows:
+        """The last sites as rows of their actions."""
+        return self.state.observed
+
+    @property
+    def sites(self) -> Site | None:
+        """The last site of every round; None for rounds that are not in memory."""
+        return self.state.sites if isinstance(self.state.sites, Site) else None
+
+    @property
+    def log_evidence(self) -> float:
+        """The evidence lower bound, or Laplace's approximation of the evidence."""
+        return self.state.log_evidence
+
+    @property
+    def dispersion_slope(self) -> float:
+        """The derivative of the objective by the logarithm of the likelihood's dispersion."""
+        return self.state.dispersion_slope()
 
 
 def approximate(
@@ -53,6 +81,7 @@ def approximate(
     likelihood: Likelihood,
     *,
     engine: Engine = LOCAL,
+    rounds: RoundsByAction | None = None,
     start: Site | Statistics | HierarchicalGaussian | None = None,
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
@@ -61,7 +90,8 @@ def approximate(
 ) -> Approximation:
     """Run the variational loop: the Gaussian that stands in for the posterior.
 
-    `likelihood.treatment` chooses the approximation.
+    `likelihood.treatment` chooses the approximation. `rounds` are those of logs in memory, sorted by action, where they
+    are at hand from an earlier loop.
 
     The prior may be an earlier posterior, whose sites stay as they are. The likelihood must have checked rounds in
     memory. The loop starts from sites of the same rounds (as sums, for rounds that are not in memory), or from the
@@ -75,7 +105,7 @@ def approximate(
     if device != CPU:
         solver = DeviceSiteSolver(prior, logs, likelihood, device)
     elif in_memory:
-        solver = MemorySiteSolver(prior, logs, likelihood)
+        solver = MemorySiteSolver(prior, logs, likelihood, rounds)
     else:
         solver = StreamSiteSolver(prior, logs, likelihood, engine)
     is_sites = isinstance(start, Site | Statistics)
@@ -95,10 +125,7 @@ def approximate(
             trace.append(max(state.objective, trace[-1]))
             converged = step == 1.0 and gain < tolerance
             report(len(trace) - 1, max_iterations)
-    last, slope = state.sites if isinstance(state.sites, Site) else None, state.dispersion_slope()
-    return Approximation(
-        state.weights, state.statistics, last, slope, state.log_evidence, tuple(trace), converged, stuck
-    )
+    return Approximation(state, tuple(trace), converged, stuck)
 
 
 def _take_step(solver: Any, state: Any) -> tuple[Any, float]:

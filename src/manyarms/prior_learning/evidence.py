@@ -19,6 +19,7 @@ from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
 from manyarms.likelihoods.fit_weights import fit_statistics, fit_weights
 from manyarms.likelihoods.likelihood import Site
+from manyarms.likelihoods.rounds_by_action import RoundsByAction
 from manyarms.likelihoods.variational import MAX_ITERATIONS, Approximation, approximate
 from manyarms.model_file.save import Saved
 from manyarms.posterior import RewardPosterior, fit
@@ -251,6 +252,8 @@ class ApproximateEvidence(Evidence):
             raise InputError('treatment "paper" has no evidence to learn a prior from.', 'Use treatment "variational".')
         self._likelihood, self._engine = likelihood, engine
         self._logs = logs.counted() if isinstance(logs, LoggedData) else logs
+        in_memory = self._logs if isinstance(self._logs, LoggedData) else None
+        self._rounds = None if in_memory is None else RoundsByAction(in_memory.contexts, in_memory.actions)
         self._start: Site | Statistics | None = None
         self._last: tuple[Hyperparameters, Vector, HierarchicalGaussian, Approximation, float] | None = None
         """The last evaluation, and its tolerance: a search asks for its end more than once."""
@@ -275,7 +278,7 @@ class ApproximateEvidence(Evidence):
 
     def log_evidence(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, Vector]:
         prior, result = self._approximate(hyper, eta)
-        by_part = evidence_gradient(prior, observe(result.statistics, 1.0), hyper.groups)
+        by_part = evidence_gradient(prior, result.observed, hyper.groups)
         return result.log_evidence, hyper.gradient(eta, by_part, result.dispersion_slope)
 
     def solve(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, HierarchicalGaussian]:
@@ -292,14 +295,16 @@ class ApproximateEvidence(Evidence):
         if hyper.learn_noise or hyper.size > FEW or self._likelihood.treatment != "variational":
             return super().approach(hyper, eta, avoid_boundary=avoid_boundary)
         # Sites under the prior as given: means that are integrated out are too vague to begin with.
-        first = approximate(hyper.given, self._logs, self._likelihood, engine=self._engine, tolerance=_LOOSE)
+        first = approximate(
+            hyper.given, self._logs, self._likelihood, engine=self._engine, rounds=self._rounds, tolerance=_LOOSE
+        )
         self._start = _sites(first)
         start, (_, result) = eta, self._approximate(hyper, eta, tolerance=_LOOSE)
         least = result.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0)
         turns = list[tuple[Vector, Vector]]()
         try:
             for _ in range(_TURNS):
-                best = self._best_for_sites(hyper, eta, result.statistics, avoid_boundary)
+                best = self._best_for_sites(hyper, eta, result.observed, avoid_boundary)
                 turns.append((eta, best))
                 eta = np.clip(_extrapolated(turns), *hyper.bounds())
                 _, result = self._approximate(hyper, eta, tolerance=_LOOSE, max_iterations=_STEPS_PER_TURN)
@@ -310,9 +315,10 @@ class ApproximateEvidence(Evidence):
             better = False
         return (eta if better else start), least
 
-    def _best_for_sites(self, hyper: Hyperparameters, eta: Vector, sites: Statistics, avoid_boundary: bool) -> Vector:
+    def _best_for_sites(
+        self, hyper: Hyperparameters, eta: Vector, observed: ObservedRows, avoid_boundary: bool
+    ) -> Vector:
         """The η that makes the Gaussian rounds in place of clicks most likely."""
-        observed = observe(sites, 1.0)
 
         def objective(x: Vector) -> tuple[float, Vector]:
             by_part = evidence_gradient(hyper.build(x)[0], observed, hyper.groups)
@@ -347,8 +353,8 @@ class ApproximateEvidence(Evidence):
                 return prior, result
         prior, dispersion = hyper.build(eta)
         result = approximate(
-            prior, self._logs, self._likelihood.with_dispersion(dispersion), engine=self._engine, start=self._start,
-            tolerance=tolerance, max_iterations=max_iterations,
+            prior, self._logs, self._likelihood.with_dispersion(dispersion), engine=self._engine, rounds=self._rounds,
+            start=self._start, tolerance=tolerance, max_iterations=max_iterations,
         )  # fmt: skip
         self._start = _sites(result)
         self._last = hyper, eta.copy(), prior, result, tolerance if max_iterations == MAX_ITERATIONS else np.inf
