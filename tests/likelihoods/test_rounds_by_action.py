@@ -61,7 +61,7 @@ def test_a_step_has_the_posterior_of_its_sums(rounds):
     state = solver.state(solver.sites_from(prior))
     from_rows = ma.condition(prior, state.statistics, 1.0)
     assert_allclose(state.weights.action_mean(), from_rows.action_mean())
-    assert sum(group.response.size for group in state.observed.groups) == 1 + 2 + 2 + 3 * 5
+    assert sum(group.response.size for group in state.solved[0].observed.groups) == 1 + 2 + 2 + 3 * 5
 
 
 def test_rounds_that_overflow_name_their_action():

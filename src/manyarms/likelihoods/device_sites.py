@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.checks import Array
-from manyarms.core import DenseMixing, HierarchicalGaussian, LoggedData, MixedEffects, ObservedRows, Statistics
-from manyarms.core.observed_rows import observe
+from manyarms.core import DenseMixing, HierarchicalGaussian, LoggedData, MixedEffects, Statistics
 from manyarms.core.statistics import ActionRows, ActionSums
 from manyarms.errors import InputError
 from manyarms.gpu.batched_posterior import SharedEffects, absorb_actions, action_means
@@ -143,11 +142,6 @@ class DeviceSiteState:
     def statistics(self) -> Statistics:
         """The sites as sums, in units of a noise of one."""
         return self.solver.statistics(self.sites)
-
-    @cached_property
-    def observed(self) -> ObservedRows:
-        """The sites as rows of their actions."""
-        return observe(self.statistics, 1.0)
 
     @cached_property
     def weights(self) -> HierarchicalGaussian:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import erfcx, expit, log_expit, log_ndtr, ndtr
+from scipy.special import erfcx, log_expit, log_ndtr, ndtr
 
 from manyarms._base.checks import Array
 from manyarms.likelihoods.likelihood import HERMITE, NARROW, Numbers, PerRound, Rule, hermite_rule
@@ -68,33 +68,45 @@ def _chunk_by_width(m: PerRound, s: PerRound, narrow: Quadrature, wide: ClosedFo
 
 
 def _narrow_expected(mean: PerRound, spread: PerRound, rule: Rule) -> tuple[PerRound, ...]:
-    out = np.zeros_like(mean)
+    small, smaller = np.exp(-np.abs(mean)), np.zeros_like(mean)
+    square = small**2
     for node, share in rule:
-        out += share * expit(mean + node * spread)
-    return (out,)
+        f = np.exp(node * spread)
+        product = small * (f + 1.0 / f) + square
+        smaller += share * (product + square) / (1.0 + product)
+    return (np.where(mean > 0, 1.0 - smaller, smaller),)
 
 
 def _narrow_expectations(mean: PerRound, spread: PerRound, rule: Rule) -> tuple[PerRound, ...]:
-    # On the side where g is small, so that neither the smaller of E g and 1 - E g nor E g' loses its digits.
-    low, sign = -np.abs(mean), np.where(mean > 0, -1.0, 1.0)
-    density, smaller, slope = (np.zeros_like(mean) for _ in range(3))
+    """Pairs of nodes η = -|m| ± zs, on the side where g is small, so that no expectation loses its digits.
+
+    With u = e^-|m| and f = e^(zs): Π (1 + e^η) = 1 + u (f + 1/f) + u² = D. Then Σ log(1 + e^η) = log D,
+    Σ g(η) = (u (f + 1/f) + 2u²) / D, and the difference of both g(η) is u (f - 1/f) / D.
+    """
+    small = np.exp(-np.abs(mean))
+    square = small**2
+    rise, smaller, slope = (np.zeros_like(mean) for _ in range(3))
     for node, share in rule:
-        eta = low + node * spread
-        tail = np.exp(-np.abs(eta))
-        density += share * (np.minimum(sign * eta, 0.0) - np.log1p(tail))
-        tail_sum = 1.0 + tail
-        g = np.where(eta > 0, 1.0, tail) / tail_sum
-        smaller += share * g
+        f = np.exp(node * spread)
+        inverse = 1.0 / f
+        both = small * (f + inverse)
+        product = both + square
+        rise += share * np.log1p(product)
+        part = share / (1.0 + product)
+        smaller += part * (product + square)
         # E g' = E z g / s (Stein). The right side is the derivative of the quadrature itself; without spread only the
         # left one can be computed.
-        slope += share * tail / tail_sum**2 if rule is _SHARP else (share * node) * g
+        if rule is _SHARP:
+            slope += part * part / share * (both * (1.0 + square) + 4.0 * square)
+        else:
+            slope += (node * part) * small * (f - inverse)
     if rule is not _SHARP:
         slope /= spread
-    return density, np.where(mean > 0, smaller, 1.0 - smaller), slope
+    return np.minimum(mean, 0.0) - rise, np.where(mean > 0, smaller, 1.0 - smaller), slope
 
 
 def _narrow_log_expected(mean: PerRound, spread: PerRound, rule: Rule) -> tuple[PerRound, ...]:
-    terms = [np.log(share) + log_expit(mean + node * spread) for node, share in rule]
+    terms = [np.log(share) + log_expit(mean + sign * node * spread) for node, share in rule for sign in (-1.0, 1.0)]
     return (np.logaddexp.reduce(terms, axis=0),)
 
 
@@ -150,8 +162,13 @@ def _far_exponential(mean: PerRound, spread: PerRound, order: float) -> PerRound
     return np.where(x < 0, np.exp(exponent) * ndtr(-x), 0.0)
 
 
-_SHARP = hermite_rule(3)
-RULES = (_SHARP, hermite_rule(10), hermite_rule(14), HERMITE)
+def _pairs(rule: Rule) -> Rule:
+    """The nodes z >= 0 of a symmetric rule, each of which stands for -z as well; zero is a pair of its own."""
+    return tuple((node, share if node > 0 else share / 2) for node, share in rule if node >= 0)
+
+
+RULES = tuple(_pairs(rule) for rule in (hermite_rule(2), hermite_rule(10), hermite_rule(14), HERMITE))
+_SHARP = RULES[0]
 _WIDTHS = np.array([1e-3, 0.3, 0.45, NARROW])
 """The standard deviation up to which each rule is used. The shorter ones have twelve digits there."""
 _CHUNK = 1 << 12

@@ -19,11 +19,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core import HierarchicalGaussian, LoggedData, Logs, ObservedRows, Statistics, StatisticsSum
+from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics, StatisticsSum
 from manyarms.core.observed_rows import observe
 from manyarms.engines import Engine
 from manyarms.inference import condition
-from manyarms.inference.condition import condition_on
+from manyarms.inference.condition import solve
+from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.likelihoods.collect_statistics import StatisticsTally, StatisticsTask
 from manyarms.likelihoods.likelihood import Likelihood, PerRound, Site
 from manyarms.likelihoods.rounds_by_action import RoundsByAction
@@ -41,7 +42,8 @@ class SiteState:
     Attributes:
         sites: One per round, or their sums.
         prior: The distribution before these rounds.
-        observed: The sites as rows of their actions, without rounds of the prior.
+        solved: The posterior that the loop works with, and that of ψ alone. The evidence in it leaves out the part of
+            the sites that no weights explain.
         sum_sites: Sums up the sites.
         objective: The quantity that no step may lower.
         log_evidence: The evidence lower bound, or Laplace's approximation of the evidence.
@@ -53,7 +55,7 @@ class SiteState:
 
     sites: Any
     prior: HierarchicalGaussian
-    observed: ObservedRows
+    solved: tuple[HierarchicalGaussian, LatentPosterior]
     sum_sites: Callable[[], Statistics]
     objective: float
     log_evidence: float
@@ -153,7 +155,8 @@ class MemorySiteSolver:
         """
         logs, (weight, linear) = self.logs, sites
         observed = self.rounds.observe(weight * self.counts, linear * self.counts)
-        weights = condition_on(self.prior.base, self.prior.observed.joined(observed))
+        solved = solve(self.prior.base, self.prior.observed.joined(observed))
+        weights = solved[0]
         m, v = self._predict(weights)
         target, density = self.likelihood.site_and_density(logs.rewards, m, v)
         fit = self.counts * density
@@ -164,7 +167,7 @@ class MemorySiteSolver:
         rounding = 1e-13 * float(np.sum(np.abs(fit)) + np.sum(np.abs(moved)))
         objective = log_evidence if self.variational else joint
         return SiteState(
-            sites, self.prior, observed, lambda: self._sums(sites), objective, log_evidence, rounding,
+            sites, self.prior, solved, lambda: self._sums(sites), objective, log_evidence, rounding,
             target=lambda: target,
             careful=lambda: self._settled(sites, m, v),
             dispersion_slope=lambda: float(np.sum(self.counts * self.likelihood.dispersion_slope(logs.rewards, m, v))),
@@ -229,8 +232,8 @@ class StreamSiteSolver:
 
     def state(self, sites: Statistics) -> SiteState:
         """Solve for given sums of sites; the pass that evaluates the objective finds the next sites too."""
-        observed = observe(sites, 1.0)
-        weights = condition_on(self._prior.base, self._prior.observed.joined(observed))
+        solved = solve(self._prior.base, self._prior.observed.joined(observe(sites, 1.0)))
+        weights = solved[0]
         updated = self._engine.total(self._logs, _UpdateSites(self._likelihood, weights))
         fit, size, slope = (float(number) for number in updated.numbers)
         moved, moved_size, known = _distance(self._prior, weights, sites, with_variance=self._variational)
@@ -238,7 +241,7 @@ class StreamSiteSolver:
         log_evidence = joint - 0.5 * (weights.log_det - self._prior.log_det - known)
         objective = log_evidence if self._variational else joint
         return SiteState(
-            sites, self._prior, observed, lambda: sites, objective, log_evidence, 1e-13 * (size + moved_size),
+            sites, self._prior, solved, lambda: sites, objective, log_evidence, 1e-13 * (size + moved_size),
             target=lambda: updated.statistics, careful=lambda: None, dispersion_slope=lambda: slope,
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyarms._base.progress import Progress, reporter
-from manyarms.core import HierarchicalGaussian, LoggedData, Logs, ObservedRows, Statistics
+from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.engines import LOCAL, Engine
 from manyarms.gpu.device import CPU
 from manyarms.likelihoods.device_sites import DeviceSiteSolver
@@ -53,11 +53,6 @@ class Approximation:
     def statistics(self) -> Statistics:
         """The last sites as sums."""
         return self.state.statistics
-
-    @property
-    def observed(self) -> ObservedRows:
-        """The last sites as rows of their actions."""
-        return self.state.observed
 
     @property
     def sites(self) -> Site | None:

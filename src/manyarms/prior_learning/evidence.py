@@ -13,8 +13,8 @@ from manyarms.core import HierarchicalGaussian, LoggedData, Logs, ObservedRows, 
 from manyarms.core.observed_rows import observe
 from manyarms.engines import LOCAL, Engine, Tally, Task
 from manyarms.errors import InputError, NumericalError
-from manyarms.inference.condition import condition_on
-from manyarms.inference.evidence_gradient import evidence_gradient
+from manyarms.inference.condition import condition_on, solve
+from manyarms.inference.evidence_gradient import evidence_gradient, gradient_of
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
 from manyarms.likelihoods.fit_weights import fit_statistics, fit_weights
@@ -25,7 +25,7 @@ from manyarms.model_file.save import Saved
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.fit import posterior_of
 from manyarms.prior_learning.hyperparameters import Hyperparameters, Scale, Vector
-from manyarms.prior_learning.newton_search import FEW, newton_search
+from manyarms.prior_learning.newton_search import FEW, NewtonResult, newton_search
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +255,7 @@ class ApproximateEvidence(Evidence):
         in_memory = self._logs if isinstance(self._logs, LoggedData) else None
         self._rounds = None if in_memory is None else RoundsByAction(in_memory.contexts, in_memory.actions)
         self._start: Site | Statistics | None = None
-        self._last: tuple[Hyperparameters, Vector, HierarchicalGaussian, Approximation, float] | None = None
+        self._last: tuple[Hyperparameters, Vector, Approximation, float] | None = None
         """The last evaluation, and its tolerance: a search asks for its end more than once."""
         self.summary = summary = engine.total(logs, _SummariseRounds(likelihood, n_actions, logs.dim))
         self.total_weight, self.seen = summary.total_weight, summary.actions
@@ -277,12 +277,12 @@ class ApproximateEvidence(Evidence):
         return here, slope
 
     def log_evidence(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, Vector]:
-        prior, result = self._approximate(hyper, eta)
-        by_part = evidence_gradient(prior, result.observed, hyper.groups)
+        result = self._approximate(hyper, eta)
+        by_part = gradient_of(*result.state.solved, hyper.groups)
         return result.log_evidence, hyper.gradient(eta, by_part, result.dispersion_slope)
 
     def solve(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, HierarchicalGaussian]:
-        _, result = self._approximate(hyper, eta)
+        result = self._approximate(hyper, eta)
         return result.log_evidence, result.weights
 
     def approach(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[Vector, float]:
@@ -296,18 +296,19 @@ class ApproximateEvidence(Evidence):
             return super().approach(hyper, eta, avoid_boundary=avoid_boundary)
         # Sites under the prior as given: means that are integrated out are too vague to begin with.
         first = approximate(
-            hyper.given, self._logs, self._likelihood, engine=self._engine, rounds=self._rounds, tolerance=_LOOSE
+            hyper.given, self._logs, self._likelihood, engine=self._engine, rounds=self._rounds, tolerance=_ROUGH
         )
         self._start = _sites(first)
-        start, (_, result) = eta, self._approximate(hyper, eta, tolerance=_LOOSE)
+        start, result = eta, self._approximate(hyper, eta, tolerance=_LOOSE)
         least = result.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0)
-        turns = list[tuple[Vector, Vector]]()
+        turns, curvature = list[tuple[Vector, Vector]](), None
         try:
             for _ in range(_TURNS):
-                best = self._best_for_sites(hyper, eta, result.observed, avoid_boundary)
-                turns.append((eta, best))
+                best = self._best_for_sites(hyper, eta, result, avoid_boundary, curvature)
+                curvature = best.curvature
+                turns.append((eta, best.eta))
                 eta = np.clip(_extrapolated(turns), *hyper.bounds())
-                _, result = self._approximate(hyper, eta, tolerance=_LOOSE, max_iterations=_STEPS_PER_TURN)
+                result = self._approximate(hyper, eta, tolerance=_LOOSE, max_iterations=_STEPS_PER_TURN)
                 if np.abs(eta - turns[-1][0]).max() < _NEAR:
                     break
             better = self.posterior(hyper, eta, avoid_boundary=avoid_boundary)[0] >= least
@@ -316,18 +317,23 @@ class ApproximateEvidence(Evidence):
         return (eta if better else start), least
 
     def _best_for_sites(
-        self, hyper: Hyperparameters, eta: Vector, observed: ObservedRows, avoid_boundary: bool
-    ) -> Vector:
-        """The η that makes the Gaussian rounds in place of clicks most likely."""
+        self, hyper: Hyperparameters, eta: Vector, at_eta: Approximation, avoid_boundary: bool,
+        curvature: Float[Array, "p p"] | None,
+    ) -> NewtonResult:  # fmt: skip
+        """The search for the η that makes the Gaussian rounds in place of clicks most likely."""
+        at_start = at_eta.state.solved
 
         def objective(x: Vector) -> tuple[float, Vector]:
-            by_part = evidence_gradient(hyper.build(x)[0], observed, hyper.groups)
+            # At its start the rows have been conditioned on already.
+            solved = at_start if x is eta else solve(hyper.build(x)[0], at_start[0].observed)
+            by_part = gradient_of(*solved, hyper.groups)
             extra, extra_slope = hyper.penalty(x) if avoid_boundary else (0.0, 0.0)
             return by_part.log_evidence + extra, hyper.gradient(x, by_part, 0.0) + extra_slope
 
+        low, high = hyper.bounds()
+        inside = eta if np.all((low <= eta) & (eta <= high)) else np.clip(eta, low, high)
         reach = np.where(hyper.log_scales() > 0, 1.0, np.inf)
-        inside = np.clip(eta, *hyper.bounds())
-        return newton_search(objective, inside, hyper.bounds(), reach, _LOOSE, 20, lambda value: None).eta
+        return newton_search(objective, inside, (low, high), reach, _LOOSE, 20, lambda value: None, curvature)
 
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
         likelihood = self._likelihood.with_dispersion(dispersion)
@@ -343,22 +349,22 @@ class ApproximateEvidence(Evidence):
         *,
         tolerance: float | None = None,
         max_iterations: int = MAX_ITERATIONS,
-    ) -> tuple[HierarchicalGaussian, Approximation]:
+    ) -> Approximation:
         if tolerance is None:
             # A derivative by differences needs more digits than one by Fisher's identity.
             tolerance = 1e-9 if self._likelihood.treatment == "laplace" else 1e-7
         if self._last is not None and self._last[0] is hyper and np.array_equal(self._last[1], eta):
-            prior, result, reached = self._last[2:]
+            result, reached = self._last[2:]
             if reached <= tolerance:
-                return prior, result
+                return result
         prior, dispersion = hyper.build(eta)
         result = approximate(
             prior, self._logs, self._likelihood.with_dispersion(dispersion), engine=self._engine, rounds=self._rounds,
             start=self._start, tolerance=tolerance, max_iterations=max_iterations,
         )  # fmt: skip
         self._start = _sites(result)
-        self._last = hyper, eta.copy(), prior, result, tolerance if max_iterations == MAX_ITERATIONS else np.inf
-        return prior, result
+        self._last = hyper, eta.copy(), result, tolerance if max_iterations == MAX_ITERATIONS else np.inf
+        return result
 
 
 def _sites(result: Approximation) -> Site | Statistics:
@@ -411,8 +417,8 @@ def _constant_column(summary: _RoundSummary) -> int | None:
     return int(columns[0]) if len(columns) else None
 
 
-_LOOSE, _PRECISE = 1e-2, 1e-8
-"""Gains in nats that end the loop: on the way to a start for the search, and for the posterior itself."""
+_ROUGH, _LOOSE, _PRECISE = 1.0, 1e-2, 1e-8
+"""Gains in nats that end the loop: for first sites, on the way to a start for the search, for the posterior itself."""
 _TURNS, _STEPS_PER_TURN, _NEAR, _CLOSE = 12, 2, 0.02, 0.2
 """The most turns of η and sites, the steps of the loop in each, the change of η that ends them, and that below which
 steps are extrapolated."""
