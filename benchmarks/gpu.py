@@ -28,8 +28,9 @@ from manyarms.gpu.click_sums import ClickRounds
 from manyarms.gpu.device_draws import DeviceDraws, DrawnActions
 from manyarms.gpu.device_top_k import DeviceBounds, DeviceMeans
 from manyarms.gpu.half_screen import TileShape
-from manyarms.likelihoods.bernoulli import EXPONENTIAL_COEFFICIENTS, Bernoulli
+from manyarms.likelihoods.bernoulli import Bernoulli
 from manyarms.likelihoods.likelihood import HERMITE
+from manyarms.likelihoods.logistic_expectations import EXPONENTIAL_COEFFICIENTS
 from manyarms.posterior.reward_width import confidence_radius
 
 DEVICE, K = "cuda:0", 1_000_000

@@ -131,7 +131,7 @@ def test_the_evidence_of_sites_on_a_device_has_the_derivatives_of_the_processor(
         prior.action_covariance.scaled(0.4),
         np.array([0.1, -0.2, 0.3]),
     )
-    ours, theirs = ([state.evidence(given, prior.effects) for given in (prior, wider)] for state in (mine, other))
+    ours, theirs = ([state.evidence(prior.effects, given) for given in (None, wider)] for state in (mine, other))
     gain = ours[1].log_evidence - ours[0].log_evidence
     assert gain == pytest.approx(theirs[1].log_evidence - theirs[0].log_evidence, rel=1e-10)
     for got, want in zip(ours, theirs, strict=True):

@@ -52,8 +52,15 @@ def evidence_gradient(
         observed: Rows of the seen actions.
         groups: The groups of effects to differentiate by, in the order of ψ.
     """
-    with conditioning_threads(prior):
-        posterior, latent = solve(prior, observed)
+    return gradient_of(*solve(prior, observed), groups)
+
+
+def gradient_of(
+    posterior: HierarchicalGaussian, latent: LatentPosterior, groups: tuple[EffectGroup, ...]
+) -> EvidenceGradient:
+    """The gradient where the rows have been conditioned on already, by `inference.condition.solve`."""
+    observed = posterior.observed
+    with conditioning_threads(posterior.base):
         total = _GradientSums(posterior)
         for number, group in enumerate(observed.groups):
             total.add(group, posterior.gains[number])

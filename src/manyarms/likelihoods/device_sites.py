@@ -22,7 +22,7 @@ from manyarms.gpu.cuda_kernels import KERNEL_SIZES, kernel_size
 from manyarms.gpu.device import Tensor, load_torch, require_memory, upload
 from manyarms.inference.device_condition import condition_on_device
 from manyarms.inference.evidence_gradient import EvidenceGradient
-from manyarms.likelihoods.bernoulli import EXPONENTIAL_COEFFICIENTS, Bernoulli
+from manyarms.likelihoods.bernoulli import Bernoulli
 from manyarms.likelihoods.device_prior import (
     MOST_TOGETHER,
     DevicePrior,
@@ -32,6 +32,7 @@ from manyarms.likelihoods.device_prior import (
     padded,
 )
 from manyarms.likelihoods.likelihood import HERMITE, Likelihood
+from manyarms.likelihoods.logistic_expectations import EXPONENTIAL_COEFFICIENTS
 
 
 class DeviceRounds:
@@ -80,7 +81,7 @@ class DeviceRounds:
     def _expectations(self, clicks: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
         """Weight, linear term and expected log likelihood, for devices that have no kernel for them."""
         rewards, m, v = (part.cpu().numpy().astype(np.float64) for part in (clicks, mean, variance))
-        site, density = self.likelihood.site(rewards, m, v), self.likelihood.expected_log_density(rewards, m, v)
+        site, density = self.likelihood.site_and_density(rewards, m, v)
         return tuple(upload(part, self.device) for part in (site.weight, site.linear, density))
 
     def under(self, prior: HierarchicalGaussian) -> DevicePrior:
@@ -171,9 +172,10 @@ class DeviceSiteState:
         """Clicks have no dispersion."""
         return 0.0
 
-    def evidence(self, prior: HierarchicalGaussian, groups: tuple[EffectGroup, ...]) -> EvidenceGradient:
+    def evidence(self, groups: tuple[EffectGroup, ...], prior: HierarchicalGaussian | None = None) -> EvidenceGradient:
         """As in `SiteState`, without a constant in the log evidence."""
-        return self.solver.rounds.under(prior).evidence(self.sites.gram, self.sites.moment, groups)
+        white = self.solver.rounds.under(self.solver.prior if prior is None else prior)
+        return white.evidence(self.sites.gram, self.sites.moment, groups)
 
     @cached_property
     def statistics(self) -> Statistics:

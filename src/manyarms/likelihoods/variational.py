@@ -13,7 +13,6 @@ objective does not fall.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from manyarms._base.progress import Progress, reporter
@@ -24,6 +23,7 @@ from manyarms.gpu.device import CPU
 from manyarms.inference.evidence_gradient import EvidenceGradient
 from manyarms.likelihoods.device_sites import DeviceRounds, DeviceSiteSolver
 from manyarms.likelihoods.likelihood import Likelihood, Site
+from manyarms.likelihoods.rounds_by_action import RoundsByAction
 from manyarms.likelihoods.sites import MemorySiteSolver, StreamSiteSolver, between
 
 MAX_ITERATIONS = 100
@@ -55,12 +55,12 @@ class Approximation:
 
     @property
     def statistics(self) -> Statistics:
-        """The sites as statistics, in units of a noise of one."""
+        """The last sites as sums."""
         return self.state.statistics
 
     @property
     def sites(self) -> Site | None:
-        """The sites one by one; None where they are kept as sums."""
+        """The last site of every round; None for rounds that are not in memory."""
         return self.state.sites if isinstance(self.state.sites, Site) else None
 
     @property
@@ -68,11 +68,11 @@ class Approximation:
         """The evidence lower bound, or Laplace's approximation of the evidence."""
         return self.state.log_evidence
 
-    def evidence(self, prior: HierarchicalGaussian, groups: tuple[EffectGroup, ...]) -> EvidenceGradient:
-        """The evidence under a prior of the Gaussian rounds that the sites stand for, with its derivatives."""
-        return self.state.evidence(prior, groups)
+    def evidence(self, groups: tuple[EffectGroup, ...], prior: HierarchicalGaussian | None = None) -> EvidenceGradient:
+        """The evidence of the Gaussian rounds that the sites stand for, under the prior of the loop or another one."""
+        return self.state.evidence(groups, prior)
 
-    @cached_property
+    @property
     def dispersion_slope(self) -> float:
         """The derivative of the objective by the logarithm of the likelihood's dispersion."""
         return self.state.dispersion_slope()
@@ -84,6 +84,7 @@ def approximate(
     likelihood: Likelihood,
     *,
     engine: Engine = LOCAL,
+    rounds: RoundsByAction | None = None,
     start: Start = None,
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
@@ -92,7 +93,8 @@ def approximate(
 ) -> Approximation:
     """Run the variational loop: the Gaussian that stands in for the posterior.
 
-    `likelihood.treatment` chooses the approximation.
+    `likelihood.treatment` chooses the approximation. `rounds` are those of logs in memory, sorted by action, where they
+    are at hand from an earlier loop.
 
     The prior may be an earlier posterior, whose sites stay as they are. The likelihood must have checked rounds in
     memory. The loop starts from sites of the same rounds (as sums, for rounds that are not in memory), or from the
@@ -105,10 +107,10 @@ def approximate(
         prior = prior.grouped()
     solver: Any
     if device != CPU:
-        rounds = DeviceRounds(prior, logs, likelihood, device) if isinstance(device, str) else device
-        solver = DeviceSiteSolver(prior, rounds)
+        there = DeviceRounds(prior, logs, likelihood, device) if isinstance(device, str) else device
+        solver = DeviceSiteSolver(prior, there)
     elif in_memory:
-        solver = MemorySiteSolver(prior, logs, likelihood)
+        solver = MemorySiteSolver(prior, logs, likelihood, rounds)
     else:
         solver = StreamSiteSolver(prior, logs, likelihood, engine)
     is_sites = isinstance(start, Site | Statistics | SiteSums)
