@@ -21,29 +21,35 @@ def reaches(
     """Rows and columns of all entries whose computed E g(η) reaches the floor of its row, and of few others."""
     if mean.size == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    highest = mean.max(axis=1)
-    # The bound of a whole row first: most rows of a tile have no entry near their best.
-    ends = (expected_logistic(highest, np.sqrt(end(axis=1))) for end in (variance.min, variance.max))
+    # By the mean alone first, given the smallest and the largest variance of the row: one comparison leaves few.
+    lowest = _lowest_means(floor, _variance_cells(variance.min(axis=1)), _variance_cells(variance.max(axis=1)))
     # Means that overflow have no bound; they are reported where the best are chosen.
-    rows = np.flatnonzero(~(np.maximum(*ends) * _SLACK < floor))
-    m, v = (part if len(rows) == len(mean) else part[rows] for part in (mean, variance))
-    where, columns = np.divmod(np.flatnonzero(~(_upper_bounds(m, v) < floor[rows, None])), mean.shape[1])
-    return rows[where], columns
+    rows, columns = np.divmod(np.flatnonzero(~(mean < lowest[:, None])), mean.shape[1])
+    cells = _mean_cells(mean[rows, columns]), _variance_cells(variance[rows, columns])
+    kept = np.flatnonzero(~(_table()[cells] < floor[rows]))
+    return rows[kept], columns[kept]
 
 
-def _upper_bounds(mean: Float[Array, "b c"], variance: Float[Array, "b c"]) -> Float[Array, "b c"]:
-    table = _table()
-    cell = mean * _CELLS
-    cell += _CELLS * _LARGEST
+def _lowest_means(floor: Float[Array, " b"], least: Int[Array, " b"], most: Int[Array, " b"]) -> Float[Array, " b"]:
+    """Means below which no E g(η) reaches the floor, with variances between two cells, by bisection."""
+    table, low, high = _table(), np.zeros(len(floor), np.int64), np.full(len(floor), len(_table()) - 1)
+    for _ in range(len(table).bit_length()):
+        middle = (low + high) // 2
+        reached = np.maximum(table[middle, least], table[middle, most]) >= floor
+        low, high = np.where(reached, low, np.minimum(middle + 1, high)), np.where(reached, middle, high)
+    return np.where(high > 0, high / _CELLS - _LARGEST, -np.inf)
+
+
+def _mean_cells(mean: Float[Array, " p"]) -> Int[Array, " p"]:
     # A mean that is not a number goes to the last cell, which has no bound.
-    np.nan_to_num(cell, copy=False, nan=np.inf)
-    np.clip(cell, 0, len(table) - 1, out=cell)
+    cells = np.nan_to_num((mean + _LARGEST) * _CELLS, nan=np.inf)
+    return np.clip(cells, 0, len(_table()) - 1).astype(np.int64)
+
+
+def _variance_cells(variance: Float[Array, " p"]) -> Int[Array, " p"]:
     # The first bits of a floating-point number are its exponent and the beginning of its digits.
-    bits = np.ascontiguousarray(variance).view(np.int64) >> (52 - _DIGITS)
-    bits -= (1023 + _OCTAVES[0]) << _DIGITS
-    np.clip(bits, 0, table.shape[1] - 1, out=bits)
-    bits += table.shape[1] * cell.astype(np.int64)
-    return table.reshape(-1)[bits]
+    bits = variance.view(np.int64) >> (52 - _DIGITS)
+    return np.clip(bits - ((1023 + _OCTAVES[0]) << _DIGITS), 0, _table().shape[1] - 1)
 
 
 @cache
