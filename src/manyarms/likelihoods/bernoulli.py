@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from scipy.special import expit, log_expit
 
 from manyarms._base.checks import Array, check_choice
+from manyarms.likelihoods.expectation_bounds import reaches
 from manyarms.likelihoods.likelihood import Likelihood, Numbers, PerRound, Site, Treatment, as_site
 from manyarms.likelihoods.logistic_expectations import expected_logistic, log_expected_logistic, logistic_expectations
 
@@ -66,6 +67,17 @@ class Bernoulli(Likelihood):
     def score(self, mean: Numbers, variance: Numbers) -> Numbers:
         """The paper's Step (C): g is increasing, so its argument ranks actions."""
         return self._shrunk(mean, variance) if self.expected == "probit" else self.mean_reward(mean, variance)
+
+    def scores_above(
+        self, floor: Float[Array, " b"], mean: Float[Array, "b c"], variance: Float[Array, "b c"]
+    ) -> Float[Array, "b c"]:
+        """Only the entries that may reach the floor are integrated."""
+        if self.expected == "probit":
+            return self.score(mean, variance)
+        out = np.full(mean.shape, -np.inf)
+        rows, columns = reaches(floor, mean, variance)
+        out[rows, columns] = self.score(mean[rows, columns], variance[rows, columns])
+        return out
 
     def reward_given(self, predictor: Numbers) -> Numbers:
         return expit(predictor)

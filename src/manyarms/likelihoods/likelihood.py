@@ -145,6 +145,12 @@ class Likelihood(Saved, ABC):
         """A number that ranks actions as `mean_reward` does and is cheaper to compute."""
         return self.mean_reward(mean, variance)
 
+    def scores_above(
+        self, floor: Float[Array, " b"], mean: Float[Array, "b c"], variance: Float[Array, "b c"]
+    ) -> Float[Array, "b c"]:
+        """`score`, or minus infinity where a cheap bound shows that it is below the floor of its row."""
+        return self.score(mean, variance)
+
     def reward_given(self, predictor: Numbers) -> Numbers:
         """g(η)."""
         return self.mean_reward(predictor, np.zeros_like(predictor))
