@@ -283,7 +283,7 @@ class ApproximateEvidence(Evidence):
         )  # fmt: skip
 
     def _on_device(self, prior: HierarchicalGaussian) -> str | DeviceRounds:
-        """Where the loop runs: the rounds on a GPU, copied there when they are first needed."""
+        """The place of the loop: the rounds on a GPU, copied there when they are first needed."""
         if self._device == CPU:
             return CPU
         if self._there is None:
@@ -297,7 +297,7 @@ class ApproximateEvidence(Evidence):
 
 
 def _sites(result: Approximation) -> Start:
-    """Where the next loop starts: sites as the solver keeps them."""
+    """The start of the next loop: sites as the solver keeps them."""
     return result.state.sites
 
 
