@@ -28,8 +28,9 @@ from manyarms.gpu.click_sums import ClickRounds
 from manyarms.gpu.device_draws import DeviceDraws, DrawnActions
 from manyarms.gpu.device_top_k import DeviceBounds, DeviceMeans
 from manyarms.gpu.half_screen import TileShape
-from manyarms.likelihoods.bernoulli import EXPONENTIAL_COEFFICIENTS, Bernoulli
+from manyarms.likelihoods.bernoulli import Bernoulli
 from manyarms.likelihoods.likelihood import HERMITE
+from manyarms.likelihoods.logistic_expectations import EXPONENTIAL_COEFFICIENTS
 from manyarms.posterior.reward_width import confidence_radius
 
 DEVICE, K = "cuda:0", 1_000_000
@@ -365,63 +366,86 @@ def plain_click_step(
     return S, V
 
 
-def end_to_end(limit: dict[str, float]) -> list[dict[str, Any]]:
-    """Ten million clicks on a million actions, from the prior to a decision, through the public names.
-
-    The prior is learned from 20,000 of the rounds, on the processor; the fit and the choices are on the device.
-    Wall time, with copies. A fit is timed on the processor too, for a tenth of the rounds.
-    """
-    n, d, rows = 10_000_000, 16, []
+def click_logs(K: int, n: int, d: int, n_categories: int) -> tuple[Any, Any, Any, Any]:
+    """A prior with one effect per category, contexts, actions of which few are frequent, and clicks."""
     rng = np.random.default_rng(0)
-    category = rng.integers(0, 1000, K)
-    weights = sparse.csr_array((np.ones(K), category, np.arange(K + 1)), shape=(K, 1000))
-    prior = ma.HierarchicalGaussian(np.zeros(1000 * d), 0.25, ma.MixedEffects(weights, d), 0.1)
+    category = rng.integers(0, n_categories, K)
+    weights = sparse.csr_array((np.ones(K), category, np.arange(K + 1)), shape=(K, n_categories))
+    prior = ma.HierarchicalGaussian(np.zeros(n_categories * d), 0.25, ma.MixedEffects(weights, d), 0.1)
     x = rng.normal(size=(n, d)) / 4
     x[:, 0] = 1.0
     actions = (rng.random(n) ** 3 * K).astype(np.int64)
-    clicked = (rng.random(n) < 1 / (1 + np.exp(3 - 0.5 * rng.normal(size=1000)[category[actions]]))).astype(float)
-    small = ma.LoggedData(x[: n // 10], actions[: n // 10], clicked[: n // 10], n_actions=K)
-    logs = ma.LoggedData(x, actions, clicked, n_actions=K)
-    for name, part, device in (("first fit", small, DEVICE), ("fit", logs, DEVICE), ("fit", small, "cpu")):
-        started = time.perf_counter()
-        fitted = ma.fit(part, prior, ma.Bernoulli(), device="cuda" if device == DEVICE else "cpu")
-        row = {"stage": "end to end", "what": name, "n": len(part), "K": K, "d": d, "device": device}
-        row |= {"s": time.perf_counter() - started, "steps": len(fitted.trace) - 1, "log_evidence": fitted.log_evidence}
-        rows.append(row)
-        print(row, flush=True)
-        if device == DEVICE and len(part) == n:
-            policy, drawn = ma.Pessimistic(fitted, device="cuda"), ma.Thompson(fitted, rng=rng, device="cuda")
-            for what, chosen, n_rows in (
-                ("first choice", policy, 10_000), ("choice", policy, 10_000),
-                ("first choice by draws", drawn, 1000), ("choice by draws", drawn, 1000),
-            ):  # fmt: skip
-                started = time.perf_counter()
-                chosen.actions(x[:n_rows])
-                rows.append({"stage": "end to end", "what": what, "s": time.perf_counter() - started})
-                print(rows[-1], flush=True)
-            del fitted, policy, drawn, chosen
-            rows += decision(prior, x, actions, clicked)
+    clicked = rng.random(n) < 1 / (1 + np.exp(3 - 0.5 * rng.normal(size=n_categories)[category[actions]]))
+    return prior, x, actions, clicked.astype(float)
+
+
+def seconds(rows: list[dict[str, Any]], row: dict[str, Any], work: Callable[[], Any]) -> Any:
+    """The result of some work; its wall time, with copies, becomes a row."""
+    started = time.perf_counter()
+    out = work()
+    torch.cuda.synchronize()
+    rows.append({**row, "s": time.perf_counter() - started})
+    print(rows[-1], flush=True)
+    return out
+
+
+def end_to_end(limit: dict[str, float]) -> list[dict[str, Any]]:
+    """Ten million clicks on a million actions, fitted, and choices under the posterior, through the public names."""
+    n, d, rows = 10_000_000, 16, []
+    prior, x, actions, clicked = click_logs(K, n, d, 1000)
+    fitted = None
+    for what, size in (("first fit", n // 10), ("fit", n // 10), ("fit", n)):
+        logs = ma.LoggedData(x[:size], actions[:size], clicked[:size], n_actions=K)
+        row = {"stage": "end to end", "what": what, "n": size, "K": K, "d": d}
+        fitted = seconds(rows, row, lambda logs=logs: ma.fit(logs, prior, ma.Bernoulli(), device="cuda"))
+        rows[-1] |= {"steps": len(fitted.trace) - 1, "log_evidence": fitted.log_evidence}
+    policy, rng = ma.Pessimistic(fitted, device="cuda"), np.random.default_rng(1)
+    drawn = ma.Thompson(fitted, rng=rng, device="cuda")
+    for what, chosen, part in (
+        ("first choice", policy, x[:10_000]), ("choice", policy, x[10_000:20_000]),
+        ("first choice by draws", drawn, x[:1000]), ("choice by draws", drawn, x[1000:2000]),
+    ):  # fmt: skip
+        row = {"stage": "end to end", "what": what, "n": len(part)}
+        seconds(rows, row, lambda chosen=chosen, part=part: chosen.actions(part))
     return rows
 
 
-def decision(prior: Any, x: Any, actions: Any, clicked: Any) -> list[dict[str, Any]]:
-    """Learn the prior, fit, and decide on 10,000 further rounds, timed one after the other."""
-    n, rows = len(x), []
-    held = ma.LoggedData(x[-10_000:], actions[-10_000:], clicked[-10_000:], n_actions=K)
-    logs = ma.LoggedData(x[:-10_000], actions[:-10_000], clicked[:-10_000], n_actions=K)
-    sample = ma.LoggedData(x[: n // 500], actions[: n // 500], clicked[: n // 500], n_actions=K)
+def learning(limit: dict[str, float]) -> list[dict[str, Any]]:
+    """A prior learned on the GPU and on the processor."""
+    (m, n, d), rows = (10_000, 100_000, 10), []
+    prior, x, actions, clicked = click_logs(m, n, d, 100)
+    logs, learned = ma.LoggedData(x, actions, clicked, n_actions=m), []
+    for what in ("cuda", "cuda", "cpu"):
+        row = {"stage": "learning", "what": what, "n": n, "K": m, "d": d}
+        learned.append(seconds(rows, row, lambda what=what: ma.learn_prior(logs, prior, ma.Bernoulli(), device=what)))
+    gap = float(np.abs(learned[1].eta - learned[2].eta).max())
+    rows.append({
+        "stage": "learning", "what": "difference", "log_stds": gap,
+        "log_evidence": learned[1].log_evidence - learned[2].log_evidence,
+    })  # fmt: skip
+    print(rows[-1], flush=True)
+    return rows
 
-    def timed(what: str, work: Callable[[], Any]) -> Any:
-        started = time.perf_counter()
-        out = work()
-        rows.append({"stage": "decision", "what": what, "s": time.perf_counter() - started})
-        print(rows[-1], flush=True)
-        return out
 
-    learned = timed("prior", lambda: ma.learn_prior(sample, prior, ma.Bernoulli()))
-    fitted = timed("fit", lambda: ma.fit(logs, learned.prior, ma.Bernoulli(), device="cuda"))
-    policies = {"pessimistic": ma.Pessimistic(fitted, device="cuda")}
-    verdict = timed("decision", lambda: ma.decide(policies, held, fitted))
+def decision(limit: dict[str, float]) -> list[dict[str, Any]]:
+    """From ten million clicks on a million actions to a decision on 10,000 further rounds."""
+    n, held, rows = 10_000_000, 10_000, []
+    prior, x, actions, clicked = click_logs(K, n, 16, 1000)
+    logs, further = (
+        ma.LoggedData(x[part], actions[part], clicked[part], n_actions=K) for part in (slice(-held), slice(-held, None))
+    )
+    row = {"stage": "decision", "K": K, "d": 16}
+    learned = seconds(
+        rows, {**row, "what": "prior and posterior", "n": len(logs)},
+        lambda: ma.learn_prior(logs, prior, ma.Bernoulli(), device="cuda"),
+    )  # fmt: skip
+    rows[-1] |= {"eta": learned.eta.tolist(), "memory": torch.cuda.max_memory_allocated()}
+    policy = ma.Pessimistic(learned.posterior, device="cuda")
+    seconds(rows, {**row, "what": "choice", "n": held}, lambda: policy.actions(further.contexts))
+    verdict = seconds(
+        rows, {**row, "what": "decision", "n": held},
+        lambda: ma.decide({"pessimistic": policy}, further, learned.posterior),
+    )  # fmt: skip
     rows[-1]["sentence"] = verdict.sentence
     print(verdict.sentence, flush=True)
     return rows
@@ -429,7 +453,7 @@ def decision(prior: Any, x: Any, actions: Any, clicked: Any) -> list[dict[str, A
 
 STAGES: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "pessimistic": pessimistic, "thompson": thompson, "posterior": posterior, "clicks": clicks,
-    "end_to_end": end_to_end,
+    "learning": learning, "end_to_end": end_to_end, "decision": decision,
 }  # fmt: skip
 
 GOALS = {
@@ -497,7 +521,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--page", type=Path)
-    parser.add_argument("--stages", default="greedy,ties,pessimistic,thompson,posterior,clicks,end_to_end")
+    parser.add_argument(
+        "--stages", default="greedy,ties,pessimistic,thompson,posterior,clicks,learning,end_to_end,decision"
+    )
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
     if options.page is None:

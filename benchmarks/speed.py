@@ -2,6 +2,7 @@
 
     python benchmarks/speed.py --against COMMIT      # every job at both commits in turn, and what became slower
     python benchmarks/speed.py --jobs greedy pessimistic --rows rows.json
+    python benchmarks/speed.py --against COMMIT --scale 4   # a quarter of the actions and rounds
     manyarms bench --compare old.json new.json       # rows of two runs
 
 CPU times cover all threads of a process, without imports and without making the data. Compare them within one run only:
@@ -27,13 +28,15 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
+SCALE = int(os.environ.get("SPEED_SCALE", "1"))
+"""Numbers of actions and rounds are divided by this; `--scale` sets it for the processes of all jobs."""
 
 
 def logs_and_prior(n_actions: int, n_rounds: int, dim: int, *, clicks: bool = False, popular: bool = False) -> Any:
     """Rounds in 50 categories, actions uniform or by popularity, and the prior of the categories."""
     import manyarms as ma  # noqa: PLC0415  each process has its own version
 
-    rng = np.random.default_rng(0)
+    rng, n_actions, n_rounds = np.random.default_rng(0), n_actions // SCALE, n_rounds // SCALE
     category, contexts = rng.integers(50, size=n_actions), rng.normal(size=(n_rounds, dim))
     shares = 1.0 / np.arange(1, n_actions + 1)
     actions = (
@@ -123,7 +126,7 @@ def estimated_job() -> Callable[[], Any]:
     import manyarms as ma  # noqa: PLC0415
 
     logs, prior = logs_and_prior(200, 40_000, 10)
-    train, test = halves(ma.LoggedData(logs.contexts, logs.actions, logs.rewards, n_actions=200))
+    train, test = halves(ma.LoggedData(logs.contexts, logs.actions, logs.rewards, n_actions=logs.n_actions))
     posterior = ma.fit(train, prior)
 
     def job() -> Any:
@@ -135,19 +138,23 @@ def estimated_job() -> Callable[[], Any]:
     return job
 
 
-def decide_job() -> Callable[[], Any]:
-    """Decide between the current policy and two others by 10,000 rounds of clicks on 983 actions."""
-    import manyarms as ma  # noqa: PLC0415
+def decide_job(n_actions: int, n_rounds: int) -> Callable[[], Callable[[], Any]]:
+    """Decide between the current policy and two others by clicks."""
 
-    logs, prior = logs_and_prior(983, 20_000, 5, clicks=True)
-    train, test = halves(logs)
-    posterior = ma.fit(train, prior, ma.Bernoulli())
+    def prepare() -> Callable[[], Any]:
+        import manyarms as ma  # noqa: PLC0415
 
-    def job() -> Any:
-        policies = {"greedy": ma.Greedy(posterior), "pessimistic": ma.Pessimistic(posterior)}
-        return posterior_values(ma.decide(policies, test, posterior).evaluation)
+        logs, prior = logs_and_prior(n_actions, 2 * n_rounds, 5, clicks=True)
+        train, test = halves(logs)
+        posterior = ma.fit(train, prior, ma.Bernoulli())
 
-    return job
+        def job() -> Any:
+            policies = {"greedy": ma.Greedy(posterior), "pessimistic": ma.Pessimistic(posterior)}
+            return posterior_values(ma.decide(policies, test, posterior).evaluation)
+
+        return job
+
+    return prepare
 
 
 def averaged_job() -> Callable[[], Any]:
@@ -190,7 +197,8 @@ JOBS: dict[str, Callable[[], Callable[[], Any]]] = {
     "learn_prior, clicks": fit_job(True, 10_000, 100_000, True),
     "evaluate": evaluate_job,
     "evaluate, estimated propensities": estimated_job,
-    "decide, clicks": decide_job,
+    "decide, clicks": decide_job(983, 10_000),
+    "decide, clicks, many actions": decide_job(100_000, 20_000),
     "averaged(16), clicks": averaged_job,
     "IPS learner": learner_job("IPS"),
     "SNIPS learner": learner_job("SNIPS"),
@@ -208,10 +216,11 @@ def measure(name: str, answers: Path) -> dict[str, float]:
     return {"cpu_s": cpu, "wall_s": wall, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6}
 
 
-def in_process(name: str, source: Path, answers: Path) -> dict[str, float]:
+def in_process(name: str, source: Path, answers: Path, scale: int) -> dict[str, float]:
     """Measure one job in a process of its own with the library in `source`."""
     call = [sys.executable, __file__, "--job", name, "--answers", str(answers)]
-    run = subprocess.run(call, check=True, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(source)})
+    variables = os.environ | {"PYTHONPATH": str(source), "SPEED_SCALE": str(scale)}
+    run = subprocess.run(call, check=True, capture_output=True, text=True, env=variables)
     return json.loads(run.stdout.splitlines()[-1])
 
 
@@ -234,7 +243,9 @@ def speed_rows(rows: dict[str, Any]) -> Any:
     return SpeedRows(tuple(SpeedRow(name, OWN_FORM, 0, 0, 0, **row) for name, row in rows.items()))
 
 
-def run_jobs(names: list[str], sources: list[Path], repeats: int) -> tuple[list[dict[str, Any]], dict[str, float]]:
+def run_jobs(
+    names: list[str], sources: list[Path], repeats: int, scale: int
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """The fastest of a few runs of every job for every source, in turn, and the differences of their answers."""
     runs: list[dict[str, Any]] = [{} for _ in sources]
     differences = dict[str, float]()
@@ -243,7 +254,7 @@ def run_jobs(names: list[str], sources: list[Path], repeats: int) -> tuple[list[
             answers = [Path(folder) / f"{i}.npy" for i in range(len(sources))]
             for _ in range(repeats):
                 for rows, source, file in zip(runs, sources, answers, strict=True):
-                    row = in_process(name, source, file)
+                    row = in_process(name, source, file, scale)
                     rows[name] = min(rows.get(name, row), row, key=lambda run: run["cpu_s"])
                     print(f"  {name}: {row['cpu_s']:.2f} CPU s", file=sys.stderr, flush=True)
             if len(sources) > 1:
@@ -260,6 +271,7 @@ def main() -> None:
     parser.add_argument("--jobs", nargs="*", choices=JOBS, default=list(JOBS))
     parser.add_argument("--rows", type=Path, help="where to write the rows, as JSON")
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--scale", type=int, default=1, help="divide numbers of actions and rounds by this")
     parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
     parser.add_argument("--answers", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -273,11 +285,13 @@ def main() -> None:
                 ["git", "-C", ROOT, "archive", args.against, "src"], check=True, capture_output=True
             )
             tarfile.open(fileobj=io.BytesIO(packed.stdout)).extractall(folder, filter="data")
-            (old, new), differences = run_jobs(args.jobs, [Path(folder) / "src", ROOT / "src"], args.repeats)
+            (old, new), differences = run_jobs(
+                args.jobs, [Path(folder) / "src", ROOT / "src"], args.repeats, args.scale
+            )
         compare_rows(old, new, differences)
         save_rows(args.rows, new)
     else:
-        (rows,), _ = run_jobs(args.jobs, [ROOT / "src"], args.repeats)
+        (rows,), _ = run_jobs(args.jobs, [ROOT / "src"], args.repeats, args.scale)
         for name, row in rows.items():
             print(f"{name:30} {row['cpu_s']:9.2f} CPU s {row['peak_mb']:7.0f} MB")
         save_rows(args.rows, rows)

@@ -5,10 +5,15 @@ import pytest
 from device_cases import HERE, stand_in, torch_or_skip
 
 import manyarms as ma
+from manyarms.core import BlockFactor, Statistics
+from manyarms.core.observed_rows import observe
 from manyarms.engines import LOCAL
 from manyarms.gpu.batched_posterior import SharedEffects, absorb_actions, action_means
-from manyarms.likelihoods.device_sites import DeviceSiteSolver
+from manyarms.inference import device_condition
+from manyarms.inference.condition import condition_on
+from manyarms.likelihoods.device_sites import DeviceRounds, DeviceSiteSolver
 from manyarms.likelihoods.sites import StreamSiteSolver
+from manyarms.policies.device_marginals import DeviceMarginals
 
 N_ACTIONS, DIM = 40, 3
 
@@ -27,9 +32,32 @@ def priors():
             mean, 0.5, ma.MixedEffects(one * rng.uniform(0.5, 2, (N_ACTIONS, 1)), DIM), each[0], np.full(DIM, -0.3)
         ),
         "own covariances": ma.HierarchicalGaussian(mean, 1.0, ma.MixedEffects(one, DIM), each),
+        "a shared effect": ma.HierarchicalGaussian(
+            mean, 1.0, ma.MixedEffects(one, DIM), [0.3, 0.1, 0.2], effects=[ma.EffectGroup("category", 6, DIM)]
+        )
+        + _of_all(N_ACTIONS),
+        "two levels": _two_levels(rng, category),
         "dense": ma.HierarchicalGaussian(np.ones(5), 1.0, 0.5 * rng.normal(size=(N_ACTIONS, DIM, 5)), [0.3, 1.0, 2.0]),
         "independent": ma.priors.independent(N_ACTIONS, dim=DIM),
     }
+
+
+def _of_all(n_actions):
+    """An effect that all actions share."""
+    mixing = ma.MixedEffects(np.ones((n_actions, 1)), DIM)
+    return ma.HierarchicalGaussian(np.ones(DIM), 0.7, mixing, 0.0, effects=[ma.EffectGroup("shared", 1, DIM)])
+
+
+def _two_levels(rng, category):
+    """Small categories within large ones, with weights, some actions in none, and a direction without variance."""
+    small = np.eye(6)[category] * np.where(rng.random(N_ACTIONS) < 0.5, 1.0, 0.5)[:, None]
+    small[::7] = 0.0
+    large = np.eye(2)[category % 2]
+    large[::11] = 0.0
+    groups = [ma.EffectGroup("large", 2, DIM), ma.EffectGroup("small", 6, DIM), ma.EffectGroup("all", 1, DIM)]
+    blocks = np.stack([np.diag([1.0, 0.5, 0.0])] * 2 + [0.4 * np.eye(DIM)] * 6 + [np.eye(DIM)])
+    weights = np.column_stack([large, small, rng.uniform(0.5, 1.5, 4)[category % 4]])
+    return ma.HierarchicalGaussian(rng.normal(size=9 * DIM), blocks, ma.MixedEffects(weights, DIM), 0.3, effects=groups)
 
 
 def clicks(weights=None):
@@ -74,7 +102,10 @@ def test_steps_on_a_device_are_those_on_the_processor(kind, weighted):
     torch_or_skip()
     prior, likelihood = priors()[kind], ma.Bernoulli()
     logs = clicks(np.random.default_rng(3).integers(1, 4, 500).astype(float) if weighted else None)
-    device, here = DeviceSiteSolver(prior, logs, likelihood, HERE), StreamSiteSolver(prior, logs, likelihood, LOCAL)
+    device, here = (
+        DeviceSiteSolver(prior, DeviceRounds(prior, logs, likelihood, HERE)),
+        StreamSiteSolver(prior, logs, likelihood, LOCAL),
+    )
     ours, theirs = device.sites_from(prior), here.sites_from(prior)
     everyone = np.arange(N_ACTIONS)
     for _ in range(2):
@@ -85,6 +116,58 @@ def test_steps_on_a_device_are_those_on_the_processor(kind, weighted):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-10)
         assert mine.statistics.total_weight == pytest.approx(other.statistics.total_weight, rel=1e-12)
         ours, theirs = mine.target(), other.target()
+
+
+@pytest.mark.parametrize("kind", priors())
+def test_the_evidence_of_sites_on_a_device_has_the_derivatives_of_the_processor(kind):
+    torch_or_skip()
+    prior, likelihood, logs = priors()[kind], ma.Bernoulli(), clicks()
+    rounds = DeviceRounds(prior, logs, likelihood, HERE)
+    device, here = DeviceSiteSolver(prior, rounds), StreamSiteSolver(prior, logs, likelihood, LOCAL)
+    mine, other = device.state(device.sites_from(prior)), here.state(here.sites_from(prior))
+    wider = prior.with_parts(
+        prior.latent_mean + 0.3,
+        BlockFactor(1.5 * prior.prior_factor.blocks),
+        prior.action_covariance.scaled(0.4),
+        np.array([0.1, -0.2, 0.3]),
+    )
+    ours, theirs = ([state.evidence(prior.effects, given) for given in (None, wider)] for state in (mine, other))
+    gain = ours[1].log_evidence - ours[0].log_evidence
+    assert gain == pytest.approx(theirs[1].log_evidence - theirs[0].log_evidence, rel=1e-10)
+    for got, want in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(got.action_excess, want.action_excess, rtol=1e-9, atol=1e-9)
+        assert len(got.effect_excess) == len(want.effect_excess)
+        for left, right in zip(got.effect_excess, want.effect_excess, strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(got.latent_pull, want.latent_pull, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(got.offset_pull, want.offset_pull, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", priors())
+def test_conditioning_on_a_device_is_conditioning(kind, monkeypatch):
+    torch_or_skip()
+    monkeypatch.setattr(device_condition, "FEW_ACTIONS", 0)
+    prior, logs = priors()[kind], clicks()
+    observed = observe(Statistics.of_rounds(logs.contexts, logs.actions, logs.rewards, N_ACTIONS), 0.4)
+    got, want = device_condition.condition_on_device(prior, observed, HERE), condition_on(prior, observed)
+    everyone = np.arange(N_ACTIONS)
+    for name in ("log_evidence", "misfit", "log_det"):
+        assert getattr(got, name) == pytest.approx(getattr(want, name), rel=1e-11)
+    np.testing.assert_allclose(got.action_mean(), want.action_mean(), rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(got.action_cov(everyone), want.action_cov(everyone), rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(got.latent_mean, want.latent_mean, rtol=1e-10, atol=1e-11)
+    for ours, theirs in zip(got.gains, want.gains, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-11)
+
+
+def test_rows_that_outweigh_the_prior_are_conditioned_on_by_the_processor(monkeypatch):
+    torch_or_skip()
+    monkeypatch.setattr(device_condition, "FEW_ACTIONS", 0)
+    prior, logs = priors()["categories"], clicks()
+    x = logs.contexts * [1e6, 1.0, 1e-3]
+    observed = observe(Statistics.of_rounds(x, logs.actions, logs.rewards, N_ACTIONS), 1.0)
+    got, want = device_condition.condition_on_device(prior, observed, HERE), condition_on(prior, observed)
+    assert got.log_evidence == want.log_evidence and np.array_equal(got.action_mean(), want.action_mean())
 
 
 def test_a_fit_on_a_device_is_the_fit(monkeypatch):
@@ -117,3 +200,20 @@ def test_a_fit_that_a_device_cannot_do_is_refused(change, problem, monkeypatch):
     with pytest.raises(ma.errors.InputError, match=problem) as caught:
         ma.fit(**arguments)
     assert caught.value.argument == "device" and 'device="cpu"' in caught.value.remedy
+
+
+@pytest.mark.parametrize("kind", priors())
+@pytest.mark.parametrize("most", [0, 1000])
+def test_marginals_on_a_device_are_those_of_the_posterior(kind, most, monkeypatch):
+    torch_or_skip()
+    monkeypatch.setattr("manyarms.policies.device_marginals.MOST_KINDS", most)
+    fitted = ma.fit(clicks(), priors()[kind], ma.Bernoulli(), tolerance=1e-2).weights
+    marginals, some = DeviceMarginals(fitted, HERE), np.array([39, 3, 4, 38, 3])
+    for actions in (np.arange(N_ACTIONS), some):
+        means, covs = (part.numpy() for part in marginals(actions))
+        np.testing.assert_allclose(means, fitted.action_mean(actions), rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(covs, fitted.action_cov(actions), rtol=1e-11, atol=1e-12)
+    unseen = np.arange(N_ACTIONS - 9, N_ACTIONS)
+    means, covs = (part.numpy() for part in marginals(unseen))
+    for left, right in zip(*np.nonzero(fitted.twins[unseen][:, None] == fitted.twins[unseen]), strict=True):
+        assert np.array_equal(means[left], means[right]) and np.array_equal(covs[left], covs[right])

@@ -65,7 +65,7 @@ def test_best_lower_bounds_match_brute_force(n_actions, dim, k):
     rng = np.random.default_rng(dim)
     means, cov, x = rng.normal(size=(n_actions, dim)), covariances(rng, n_actions, dim), rng.normal(size=(40, dim))
     means[n_actions // 2 :: 3] = means[n_actions // 2]
-    got = DeviceBounds(means, lambda actions: cov[actions], 2.5, HERE).best(x, k)
+    got = DeviceBounds(lambda part: (means[part], cov[part]), means.shape, 2.5, HERE).best(x, k)
     widths = np.sqrt(np.maximum(np.einsum("nd,kde,ne->nk", x, cov, x), 0.0))
     scores = x @ means.T - 2.5 * widths
     taken = np.take_along_axis(scores, got, axis=1)
@@ -91,9 +91,25 @@ def test_where_the_screen_leaves_too_much_the_product_decides(monkeypatch):
     with pytest.raises(TooManyPairs):
         ranking.hopeful(ranking_rows(x), 2)
     assert np.array_equal(ranking.best(x, 2), ranked(x @ means.T, 2))
-    bounds = DeviceBounds(means, lambda actions: cov[actions], 1.0, HERE)
+    bounds = DeviceBounds(lambda part: (means[part], cov[part]), means.shape, 1.0, HERE)
     widths = np.sqrt(np.maximum(np.einsum("nd,kde,ne->nk", x, cov, x), 0.0))
     assert np.array_equal(bounds.best(x, 2), ranked(x @ means.T - widths, 2))
+
+
+def test_choices_without_a_look_at_the_numbers_are_the_same(monkeypatch):
+    torch = torch_or_skip()
+    rng = np.random.default_rng(7)
+    means, cov, x = means_with_twins(rng, 800, 6), covariances(rng, 800, 6), rng.normal(size=(50, 6))
+    x[3] = 0.0
+    for ranking in (DeviceMeans(means, HERE), DeviceBounds(lambda part: (means[part], cov[part]), (800, 6), 1.0, HERE)):
+        best, doubts = ranking.best_and_doubts(ranking_rows(x))
+        assert not doubts and torch.equal(best, ranking.best_on_device(ranking_rows(x))[:, 0])
+        # Rows whose pairs do not fit, and rows that overflow, are found out.
+        monkeypatch.setattr("manyarms.gpu.device_top_k.PAIRS_AT_ONCE", 5)
+        assert ranking.best_and_doubts(ranking_rows(x))[1]
+        monkeypatch.undo()
+        large = ranking_rows(np.where(np.arange(50)[:, None] == 8, 1e308, x))
+        assert ranking.best_and_doubts(large)[1]
 
 
 def ranking_rows(x):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_vector, check_overflow, frozen
+from manyarms._base.checks import Array, as_actions, as_count, as_vector, check_overflow, frozen
 from manyarms._base.rng import split
 from manyarms.core.action_covariance import ActionCovariance
+from manyarms.core.action_offset import as_offset, extended_offset
 from manyarms.core.effect_group import EffectGroup, as_effects
 from manyarms.core.latent_covariance import BlockFactor, LatentFactor
 from manyarms.core.mixing import DenseMixing, MixedEffects, Mixing, Roots, as_mixing
@@ -105,7 +106,7 @@ class HierarchicalGaussian(Saved):
             latent_mean=as_vector("latent_mean", latent_mean, length=W.latent_dim).copy(),
             latent_factor=BlockFactor.of(latent_cov, latent_dim=W.latent_dim),
             action_covariance=ActionCovariance.of(action_cov, n_actions=W.n_actions, dim=W.dim),
-            offset=_as_offset(offset, W.n_actions, W.dim),
+            offset=as_offset(offset, W.n_actions, W.dim),
             effects=as_effects(effects, W),
         )
         self._set(parts | _no_data())
@@ -219,29 +220,37 @@ class HierarchicalGaussian(Saved):
         with np.errstate(over="ignore", invalid="ignore"):
             for part in cache_chunks(len(actions), self.mixing.product_size):
                 ids, v = actions[part], vectors[part]
-                pulled, noise = self._pull_back(v, ids)
-                own = self.action_covariance.times_root(pulled[:, None, :], ids)
-                spread += float(np.sum(own**2)) + float(np.sum(noise))
-                u += self.mixing.apply_t(pulled, ids)
+                pulled, moved = self._pull_back(v[:, None], ids)
+                own = self.action_covariance.times_root(pulled, ids)
+                spread += float(np.sum(own**2)) + float(np.sum(moved**2))
+                u += self.mixing.apply_t(pulled[:, 0], ids)
             total = spread + float(np.sum(self.latent_factor.apply_t(u) ** 2))
         return float(check_overflow("variances", np.array(total)))
 
     def variances_of(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, " m"]:
-        """Var v_iᵀ θ_{a_i}, row by row, without the covariance of any action: its three parts are sums of squares."""
-        out = np.empty(len(actions))
+        """Var v_iᵀ θ_{a_i}, row by row, without the covariance of any action."""
+        out, variances = np.empty(len(actions)), self.variances()
         for part in cache_chunks(len(actions), self.mixing.action_size(self.latent_factor)):
-            pulled, out[part] = self._pull_back(vectors[part], actions[part])
-            own = self.action_covariance.times_root(pulled[:, None, :], actions[part])[:, 0]
-            out[part] += np.einsum("md,md->m", own, own)
-            shared = np.einsum("mdq,md->mq", self.mixing.root(self.latent_factor, actions[part]), pulled)
-            out[part] += np.einsum("mq,mq->m", shared, shared)
+            out[part] = variances(vectors[part][:, None], actions[part])[:, 0]
         return out
+
+    def variances(self) -> Callable[[Float[Array, "m c d"], Int[Array, " m"]], Float[Array, "m c"]]:
+        """The function of vectors v_ij and actions a_i that computes Var v_ijᵀ θ_{a_i} as three sums of squares."""
+        latent_roots = self.mixing.roots(self.latent_factor)
+
+        def variances(vectors: Float[Array, "m c d"], actions: Int[Array, " m"]) -> Float[Array, "m c"]:
+            pulled, moved = self._pull_back(vectors, actions)
+            own = self.action_covariance.times_root(pulled, actions)
+            shared = pulled @ latent_roots(actions)
+            return sum(np.einsum("mcq,mcq->mc", part, part) for part in (moved, own, shared))
+
+        return variances
 
     def covariances_with(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
         """Cov(θ_a, Σ_b v_bᵀ θ_b) of distinct actions: T_a (Σ_a v_a + W_a F Fᵀ u), with u as in `variance_of`."""
         parts, u = list(cache_chunks(len(actions), self.mixing.product_size)), np.zeros(self.latent_dim)
         for part in parts:
-            u += self.mixing.apply_t(self._pull_back(vectors[part], actions[part])[0], actions[part])
+            u += self.mixing.apply_t(self._pull_back(vectors[part][:, None], actions[part])[0][:, 0], actions[part])
         latent, out = self.latent_factor.apply(self.latent_factor.apply_t(u)), np.empty((len(actions), self.dim))
         for part in parts:
             ids = actions[part]
@@ -339,7 +348,7 @@ class HierarchicalGaussian(Saved):
         return self._changed(
             mixing=self.mixing.extended(extra),
             action_covariance=self.action_covariance.extended(added, n_old, n_new),
-            offset=_extended_offset(self.offset, _as_offset(offset, n_new, self.dim), n_old, n_new),
+            offset=extended_offset(self.offset, as_offset(offset, n_new, self.dim), n_old, n_new),
             base=None if self._base is None else self._base.with_actions(mixing, action_cov, offset),
         )
 
@@ -386,16 +395,18 @@ class HierarchicalGaussian(Saved):
         return out
 
     def _pull_back(
-        self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]
-    ) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
-        """T_aᵀ v_a = v_a - R_aᵀ N_a Σ_a v_a, and ‖N_a Σ_a v_a‖²: the two halves of v_aᵀ S_a v_a, each a square."""
-        out, noise = np.array(vectors), np.zeros(len(actions))
-        for number, where, place in self.observed.find(actions):
-            white = self.action_covariance.times_root(vectors[where][:, None, :], actions[where])[:, 0]
-            moved = np.einsum("mrd,md->mr", self.gains[number][place], white)
-            out[where] -= np.einsum("mrd,mr->md", self.observed.groups[number].root[place], moved)
-            noise[where] = np.einsum("mr,mr->m", moved, moved)
-        return out, noise
+        self, vectors: Float[Array, "m c d"], actions: Int[Array, " m"]
+    ) -> tuple[Float[Array, "m c d"], Float[Array, "m c r"]]:
+        """T_aᵀ v = v - R_aᵀ N_a Σ_a v and N_a Σ_a v of vectors of each action, whose squares add up to vᵀ S_a v."""
+        found = list(self.observed.find(actions))
+        rank = max((self.observed.groups[number].rank for number, _, _ in found), default=0)
+        out, moved = np.array(vectors), np.zeros((*vectors.shape[:2], rank))
+        for number, where, place in found:
+            white = self.action_covariance.times_root(vectors[where], actions[where])
+            own = white @ self.gains[number][place].swapaxes(1, 2)
+            out[where] -= own @ self.observed.groups[number].root[place]
+            moved[where, :, : own.shape[2]] = own
+        return out, moved
 
     def _transfer(self, actions: Int[Array, " m"]) -> Float[Array, "m d d"]:
         """T_a = I - Σ_a N_aᵀ R_a: the part of the prior centre that remains after the data."""
@@ -429,22 +440,3 @@ class HierarchicalGaussian(Saved):
 def _no_data() -> dict[str, Any]:
     """The parts of a prior that only data change."""
     return dict(base=None, observed=ObservedRows.empty(), gains=(), log_evidence=0.0, misfit=0.0, log_det=0.0)
-
-
-def _as_offset(value: Any, n_actions: int, dim: int) -> Array | None:
-    if value is None:
-        return None
-    array = as_floats("offset", value, ndim=(1, 2))
-    if array.shape not in ((dim,), (n_actions, dim)):
-        raise ShapeError(f"must be None, ({dim},) or ({n_actions}, {dim}); got {array.shape}.", argument="offset")
-    return frozen(array.copy())
-
-
-def _extended_offset(old: Array | None, new: Array | None, n_old: int, n_new: int) -> Array | None:
-    if new is None:
-        if old is not None and old.ndim == 2:
-            raise ShapeError("differs by action here.", "Pass offset= for the new actions too.", argument="offset")
-        return old
-    first = np.zeros(new.shape[-1]) if old is None else old
-    rows = [np.broadcast_to(part, (n, new.shape[-1])) for part, n in ((first, n_old), (new, n_new))]
-    return frozen(np.concatenate(rows))

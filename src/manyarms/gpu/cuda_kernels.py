@@ -63,4 +63,18 @@ def sum_runs(rows: Tensor, first: Tensor, target: Tensor, out: Tensor) -> None:
         launch(kernel, n_runs * -(-width // 32), 256, rows, first, target, out, width, n_runs)
 
 
+def add_by_key(total: Tensor, keys: Tensor, rows: Tensor) -> None:
+    """Add every row to the row of `total` that its key names, always in the same order."""
+    torch = load_torch()
+    if not rows.is_cuda:
+        total.index_add_(0, keys, rows)
+        return
+    keys, order = torch.sort(keys, stable=True)
+    target, counts = torch.unique_consecutive(keys, return_counts=True)
+    first = torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)]).to(torch.int32)
+    sums = rows.new_empty(len(target), *rows.shape[1:])
+    sum_runs(rows[order], first, torch.arange(len(target), dtype=torch.int32, device=rows.device), sums)
+    total[target] += sums
+
+
 _SHARED_MEMORY_SHARE = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT

@@ -50,8 +50,10 @@ def as_device(value: Any) -> str:
 
 
 def upload(array: Any, device: str) -> Tensor:
-    """Copy of an array on the device, in double precision."""
+    """Copy of an array on the device, in double precision; what lies there already is returned as it is."""
     torch = load_torch()
+    if isinstance(array, torch.Tensor):
+        return array.to(device, torch.float64)
     with warnings.catch_warnings():
         # Arrays of a posterior cannot be written to, and are not.
         warnings.simplefilter("ignore", UserWarning)

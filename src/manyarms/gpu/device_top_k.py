@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,12 @@ from manyarms.errors import NumericalError
 from manyarms.gpu.device import Tensor, free_memory, load_torch, require_memory, upload
 from manyarms.gpu.distinct_rows import DistinctRows
 from manyarms.gpu.half_screen import MOST_FEATURES, HalfScreen, PlainKernels, ScreenedRows, TileShape, TooManyPairs
+from manyarms.gpu.recorded import Recorded
 
 ANCHORS = 1024
 """Well-known columns whose lower bounds in a row say where its best one must be."""
+FEW_ROWS, PAIRS_AT_ONCE = 2048, 1 << 17
+"""Up to so many rows, launches are recorded; and the pairs that a recording has room for."""
 
 
 class DeviceRanking(ABC):
@@ -30,6 +34,8 @@ class DeviceRanking(ABC):
     device: str
     n_columns: int
     dim: int
+    _recorded: Recorded | None = None
+    _before: Any = None
 
     def best(self, x: Float[Array, "n d"], k: int = 1) -> Int[Array, "n k"]:
         """The k best columns of each row, best first, lower column numbers first among equals."""
@@ -40,6 +46,10 @@ class DeviceRanking(ABC):
         torch = load_torch()
         if len(x) == 0:
             return torch.empty(0, k, dtype=torch.int64, device=self.device)
+        if k == 1 and x.is_cuda and len(x) <= FEW_ROWS and self.dim < MOST_FEATURES:
+            best = self._best_by_recording(x)
+            if best is not None:
+                return best
         parts = [self._best_of_part(part, k) for part in x.split(self.rows_at_once)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -65,17 +75,62 @@ class DeviceRanking(ABC):
     def distinct(self) -> DistinctRows:
         """The distinct columns."""
 
-    @abstractmethod
     def hopeful(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Rows and distinct columns of all pairs that may be among the k best of their row."""
+        screened, floor = self.screened(x, k)
+        return screened.pairs(floor)
 
     @abstractmethod
-    def scores(self, x: Tensor, row: Tensor, column: Tensor) -> Tensor:
-        """Scores of pairs, in double precision; columns by their number among the distinct ones."""
+    def screened(self, x: Tensor, k: int) -> tuple[ScreenedRows, Tensor]:
+        """The screened rows, and a floor in its units that the k best of each row surely reach."""
+
+    @abstractmethod
+    def scores(self, x: Tensor, row: Tensor, column: Tensor, count: Tensor | None = None) -> Tensor:
+        """Scores of pairs, in double precision; columns by their number among the distinct ones.
+
+        Where `count` is given, only so many pairs count, and the rest may get any score.
+        """
 
     @abstractmethod
     def all_scores(self, x: Tensor, columns: slice) -> Tensor:
         """Scores of some distinct columns in all rows, in double precision."""
+
+    def _best_by_recording(self, x: Tensor) -> Tensor | None:
+        """The best columns of few rows: launches would take longer than the work, so they are recorded and replayed.
+
+        None if the usual way is needed: for the first rows of this number, which may be the last, and where there are
+        more pairs than were foreseen or a score overflows.
+        """
+        with _RECORDING:
+            if self._recorded is None or self._recorded.shape != x.shape:
+                again, self._before = self._before == x.shape, x.shape
+                self._recorded = Recorded(self.best_and_doubts, x) if again else None
+            if self._recorded is None:
+                return None
+            best, doubts = self._recorded(x)
+            return None if bool(doubts) else best[:, None].clone()
+
+    def best_and_doubts(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The best column of each row without any look at the numbers, and whether they may be wrong."""
+        torch, (screened, floor) = load_torch(), self.screened(x, 1)
+        count, row, column = screened.pairs_at_most(floor, PAIRS_AT_ONCE)
+        valid = torch.arange(len(row), device=x.device) < count[1]
+        row, column = torch.where(valid, row, 0), torch.where(valid, column, 0)
+        value = torch.where(valid, self.scores(x, row, column, count[1:]), -torch.inf)
+        row, column, value = self.distinct.expanded(row, column, value, 1)
+        best, finite = self._highest(x, row, column, value, valid)
+        return best, ~finite.all() | (count > PAIRS_AT_ONCE).any()
+
+    def _highest(self, x: Tensor, row: Tensor, column: Tensor, value: Tensor, valid: Tensor | None = None) -> Any:
+        """The pair of each row with the highest score, and whether that is finite; the lowest column among equals."""
+        torch, n = load_torch(), len(x)
+        # Every column scores nothing in a row of zeros, and the lowest numbers win.
+        zeros = (x == 0).all(dim=1)
+        top = torch.full((n,), -torch.inf, dtype=torch.float64, device=x.device).scatter_reduce(0, row, value, "amax")
+        highest = value == top[row] if valid is None else (value == top[row]) & valid
+        best = torch.full((n,), self.n_columns, dtype=torch.int64, device=x.device)
+        best = best.scatter_reduce(0, row, torch.where(highest, column, self.n_columns), "amin")
+        return torch.where(zeros, 0, best), torch.isfinite(top) | zeros
 
     def _best_of_part(self, x: Tensor, k: int) -> Tensor:
         try:
@@ -91,17 +146,12 @@ class DeviceRanking(ABC):
         torch, n = load_torch(), len(x)
         value = self.scores(x, row, column)
         row, column, value = self.distinct.expanded(row, column, value, k)
-        # Every column scores nothing in a row of zeros, and the lowest numbers win.
-        zeros = (x == 0).all(dim=1)
-        top = torch.full((n,), -torch.inf, dtype=torch.float64, device=x.device).scatter_reduce(0, row, value, "amax")
-        finite = torch.isfinite(top) | zeros
+        best, finite = self._highest(x, row, column, value)
         if not bool(finite.all()):
             bad = int(torch.argmin(finite.to(torch.int8)))
             raise NumericalError(f"scores overflow in row {bad} of contexts.", "Rescale the contexts.")
         if k == 1:
-            first = torch.where(value == top[row], column, self.n_columns)
-            best = torch.full((n,), self.n_columns, dtype=torch.int64, device=x.device)
-            return torch.where(zeros, 0, best.scatter_reduce(0, row, first, "amin"))[:, None]
+            return best[:, None]
         order = torch.argsort(column, stable=True)
         order = order[torch.argsort(-value[order], stable=True)]
         order = order[torch.argsort(row[order], stable=True)]
@@ -110,7 +160,7 @@ class DeviceRanking(ABC):
         out = torch.full((n, k), -1, dtype=torch.int64, device=x.device)
         chosen = rank < k
         out[row[chosen], rank[chosen]] = column[chosen]
-        return torch.where(zeros[:, None], torch.arange(k, device=x.device), out)
+        return torch.where((x == 0).all(dim=1)[:, None], torch.arange(k, device=x.device), out)
 
     def _best_by_product(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The pairs of the k best columns of each row, from all scores, a tile at a time."""
@@ -154,11 +204,11 @@ class DeviceMeans(DeviceRanking):
     def new_screen(self) -> HalfScreen:
         return HalfScreen(self.distinct.rows, self._tile, self._half)
 
-    def hopeful(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def screened(self, x: Tensor, k: int) -> tuple[ScreenedRows, Tensor]:
         screened = self.screen.rows(x)
-        return screened.pairs(screened.kth_floor(k))
+        return screened, screened.kth_floor(k)
 
-    def scores(self, x: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    def scores(self, x: Tensor, row: Tensor, column: Tensor, count: Tensor | None = None) -> Tensor:
         return (x[row] * self.distinct.rows[column]).sum(dim=1)
 
     def all_scores(self, x: Tensor, columns: slice) -> Tensor:
@@ -172,25 +222,27 @@ class DeviceBounds(DeviceRanking):
     product of [x, -radius ‖x‖] and [m_a, s_a], which can be screened.
 
     Args:
-        means: (K, d).
-        covariances: A function that gives C_a of some columns.
+        marginals: A function that gives m_a and C_a of some columns, as arrays or on the device.
+        shape: K and d.
         radius: How many standard deviations the bound lies below the mean.
         device: The GPU.
     """
 
-    def __init__(self, means: Float[Array, "K d"], covariances: Callable[[Array], Array], radius: float, device: str):
+    def __init__(
+        self, marginals: Callable[[Array], tuple[Any, Any]], shape: tuple[int, int], radius: float, device: str
+    ):
         torch = load_torch()
-        self.device, self.radius, (self.n_columns, self.dim) = device, radius, means.shape
-        size = self.dim * self.dim
+        self.device, self.radius, (self.n_columns, self.dim) = device, radius, shape
+        size, K = self.dim * self.dim, self.n_columns
         require_memory(
-            device, 8 * len(means) * (2 * size + 8 * self.dim), f"ranking the lower bounds of {len(means):,} actions",
+            device, 8 * K * (2 * size + 8 * self.dim), f"ranking the lower bounds of {K:,} actions",
             f"Rank at most {free_memory(device) // (8 * (2 * size + 8 * self.dim)):,} actions at once.",
         )  # fmt: skip
-        joined = torch.empty(len(means), self.dim + size, dtype=torch.float64, device=device)
-        joined[:, : self.dim] = upload(means, device)
-        for start in range(0, len(means), _CHUNK):
-            part = np.arange(start, min(len(means), start + _CHUNK))
-            joined[part[0] : part[-1] + 1, self.dim :] = upload(covariances(part).reshape(len(part), size), device)
+        joined = torch.empty(K, self.dim + size, dtype=torch.float64, device=device)
+        for start in range(0, K, _CHUNK):
+            part = slice(start, min(K, start + _CHUNK))
+            means, forms = (upload(values, device) for values in marginals(np.arange(part.start, part.stop)))
+            joined[part, : self.dim], joined[part, self.dim :] = means, forms.reshape(-1, size)
         self._distinct = DistinctRows(joined)
         del joined
         self.means = self._distinct.rows[:, : self.dim].contiguous()
@@ -223,14 +275,14 @@ class DeviceBounds(DeviceRanking):
         spread = torch.einsum("mdd->m", self.forms)
         return torch.topk(spread, min(ANCHORS, len(spread)), largest=False).indices
 
-    def hopeful(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def screened(self, x: Tensor, k: int) -> tuple[ScreenedRows, Tensor]:
         torch = load_torch()
         extended = torch.cat([x, -self.radius * x.norm(dim=1, keepdim=True)], dim=1)
         screened = self.screen.rows(extended)
         least = torch.maximum(self._bound_of_anchors(x, k), self._bound_of_best_block(x, screened, k))
         # Rounding must not prune the pairs that the floor was computed from.
         size = x.norm(dim=1) * self._largest_mean + least.abs()
-        return screened.pairs(screened.scaled_floor(least - 1e-11 * size))
+        return screened, screened.scaled_floor(least - 1e-11 * size)
 
     @cached_property
     def _largest_mean(self) -> Tensor:
@@ -268,13 +320,13 @@ class DeviceBounds(DeviceRanking):
         bound = torch.where(columns <= last, bound, -torch.inf)
         return bound.amax(dim=1) if k == 1 else bound.topk(k, dim=1).values[:, -1]
 
-    def scores(self, x: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    def scores(self, x: Tensor, row: Tensor, column: Tensor, count: Tensor | None = None) -> Tensor:
         kernels: Any = PlainKernels
         if x.is_cuda:
             from manyarms.gpu import triton_kernels  # noqa: PLC0415
 
             kernels = triton_kernels
-        width = kernels.pair_widths(x, self.forms, row, column).clamp_min(0.0).sqrt()
+        width = kernels.pair_widths(x, self.forms, row, column, count).clamp_min(0.0).sqrt()
         return (x[row] * self.means[column]).sum(dim=1) - self.radius * width
 
     def all_scores(self, x: Tensor, columns: slice) -> Tensor:
@@ -308,3 +360,5 @@ def smallest_widths(forms: Tensor) -> Tensor:
 
 
 _CHUNK = 1 << 15
+_RECORDING = Lock()
+"""A recording has one place for its rows, so that one thread uses it at a time."""

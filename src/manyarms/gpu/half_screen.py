@@ -141,19 +141,22 @@ class ScreenedRows:
         Raises:
             TooManyPairs: If there are more than it pays to compute.
         """
-        screen = self.screen
-        parts = (self.low, screen.low, self.tops, self.bounds, screen.block_bounds, screen.sizes, floor)
         capacity = 4 * len(floor) + (1 << 16)
         while True:
-            n_blocks, n_pairs, rows, columns = screen._kernels.hopeful_pairs(
-                *parts, screen.tile.columns, len(self.x), capacity
-            )
+            count, rows, columns = self.pairs_at_most(floor, capacity)
+            n_blocks, n_pairs = count.tolist()
             if max(n_pairs, 16 * n_blocks) > MOST_PAIRS:
                 raise TooManyPairs
             if max(n_blocks, n_pairs) <= capacity:
                 return rows[:n_pairs], columns[:n_pairs]
             # Where blocks were left out, their pairs have not been counted yet.
             capacity = 2 * max(n_blocks, n_pairs)
+
+    def pairs_at_most(self, floor: Tensor, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The numbers of blocks and of pairs that may reach the floor, and rows and columns of so many pairs."""
+        screen = self.screen
+        parts = (self.low, screen.low, self.tops, self.bounds, screen.block_bounds, screen.sizes, floor)
+        return screen._kernels.hopeful_pairs(*parts, screen.tile.columns, len(self.x), capacity)
 
 
 class PlainKernels:
@@ -184,7 +187,7 @@ class PlainKernels:
     def hopeful_pairs(
         x: Tensor, m: Tensor, tops: Tensor, x_bounds: Tensor, m_bounds: Tensor, sizes: Tensor, floor: Tensor,
         block_size: int, n_rows: int, capacity: int,
-    ) -> tuple[int, int, Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """The pairs of a row and a column that may reach the row's floor, by way of the pairs of a row and a block."""
         torch = load_torch()
         slack = x_bounds[1] * m_bounds[0][:, None] + x_bounds[0] * m_bounds[1][:, None]
@@ -198,10 +201,11 @@ class PlainKernels:
         slack = x_bounds[1, row][:, None] * size + x_bounds[0, row][:, None] * lost
         hope = inside & (scores + slack >= floor[row][:, None])
         rows = row[:, None].expand_as(columns)[hope]
-        return n_blocks, len(rows), rows[:capacity], columns[hope][:capacity]
+        count = torch.tensor([n_blocks, len(rows)], device=x.device)
+        return count, rows[:capacity], columns[hope][:capacity]
 
     @staticmethod
-    def pair_widths(x: Tensor, forms: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    def pair_widths(x: Tensor, forms: Tensor, row: Tensor, column: Tensor, count: Tensor | None) -> Tensor:
         """Quadratic forms x_iᵀ C_a x_i of pairs."""
         torch = load_torch()
         return torch.einsum("pd,pde,pe->p", x[row], forms[column], x[row])

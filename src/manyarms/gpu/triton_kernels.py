@@ -108,9 +108,12 @@ def _hopeful_pairs(
 
 
 @triton.jit
-def _pair_widths(x, forms, pair_row, pair_column, out, n_pairs, d, D: tl.constexpr):
+def _pair_widths(x, forms, pair_row, pair_column, out, count, n_pairs, d, D: tl.constexpr, COUNTED: tl.constexpr):
     i, j = tl.arange(0, D), tl.arange(0, D)
-    for pair in range(tl.program_id(0), n_pairs, tl.num_programs(0)):
+    last = n_pairs
+    if COUNTED:
+        last = tl.minimum(tl.load(count), n_pairs)
+    for pair in range(tl.program_id(0), last, tl.num_programs(0)):
         row, column = tl.load(pair_row + pair).to(tl.int64), tl.load(pair_column + pair).to(tl.int64)
         v = tl.load(x + row * d + i, mask=i < d, other=0.0)
         inside = (i < d)[:, None] & (j < d)[None, :]
@@ -152,7 +155,7 @@ def block_maxima(
 def hopeful_pairs(
     x: Tensor, m: Tensor, tops: Tensor, x_bounds: Tensor, m_bounds: Tensor, sizes: Tensor, floor: Tensor,
     block_size: int, n_rows: int, capacity: int,
-) -> tuple[int, int, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Run the Triton kernels that find the pairs of a row and a column that may reach the row's floor."""
     blocks, n = tops.shape
     count = torch.zeros(2, dtype=torch.int32, device=x.device)
@@ -166,16 +169,25 @@ def hopeful_pairs(
         x, m, x_bounds[0], x_bounds[1], sizes[0], sizes[1], floor, count, row, block, count[1:], rows, columns,
         sizes.shape[1], capacity, P=x.shape[1], BN=block_size, num_warps=4,
     )  # fmt: skip
-    n_blocks, n_pairs = count.tolist()
-    return n_blocks, n_pairs, rows, columns
+    return count, rows, columns
 
 
-def pair_widths(x: Tensor, forms: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Run the Triton kernel of quadratic forms x_iᵀ C_a x_i of pairs."""
+def pair_widths(x: Tensor, forms: Tensor, row: Tensor, column: Tensor, count: Tensor | None) -> Tensor:
+    """Run the Triton kernel of quadratic forms x_iᵀ C_a x_i of pairs, or of the first `count` of them."""
     out, d = torch.empty(len(row), dtype=torch.float64, device=x.device), x.shape[1]
     if len(row):
         _pair_widths[(min(len(row), 132 * 32),)](
-            x, forms, row, column, out, len(row), d, D=triton.next_power_of_2(d), num_warps=1 if d <= 16 else 2
+            x,
+            forms,
+            row,
+            column,
+            out,
+            row if count is None else count,
+            len(row),
+            d,
+            D=triton.next_power_of_2(d),
+            COUNTED=count is not None,
+            num_warps=1 if d <= 16 else 2,
         )
     return out
 

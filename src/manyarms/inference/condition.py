@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -15,6 +16,9 @@ from manyarms.inference.latent_posterior import LatentEvidence, LatentPosterior,
 from manyarms.linalg.factor_and_solve import gram, lower_factor, solve_lower, solve_lower_t
 from manyarms.linalg.indexing import cache_chunks
 from manyarms.linalg.threads import one_blas_thread
+
+Absorb = Callable[[HierarchicalGaussian, ObservedRows, LatentEvidence], tuple[tuple[Array, ...], float]]
+"""A function that conditions on all seen actions: see `absorb_groups`."""
 
 
 def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: float) -> HierarchicalGaussian:
@@ -60,12 +64,17 @@ def condition_on(prior: HierarchicalGaussian, observed: ObservedRows) -> Hierarc
     return solve(prior, observed)[0]
 
 
-def solve(prior: HierarchicalGaussian, observed: ObservedRows) -> tuple[HierarchicalGaussian, LatentPosterior]:
-    """Condition an unconditioned prior on rows: its posterior, and that of ψ alone in units of its prior."""
+def solve(
+    prior: HierarchicalGaussian, observed: ObservedRows, absorb: Absorb | None = None
+) -> tuple[HierarchicalGaussian, LatentPosterior]:
+    """Condition an unconditioned prior on rows: its posterior, and that of ψ alone in units of its prior.
+
+    `absorb` replaces `absorb_groups`, for rows that are worked on elsewhere.
+    """
     # An overflow becomes an error with a name: here below, or where rows are factored.
     with np.errstate(over="ignore", invalid="ignore"), conditioning_threads(prior):
         evidence = gather(prior, observed)
-        gains, log_det = absorb_groups(prior, observed, evidence)
+        gains, log_det = (absorb or absorb_groups)(prior, observed, evidence)
         latent = evidence.posterior()
     log_det += latent.log_det
     log_evidence = observed.log_normaliser - 0.5 * (log_det + observed.residual + latent.misfit)
@@ -103,7 +112,7 @@ def _absorb(
         white = solve_lower(C, np.concatenate([R, rho[:, :, None]], axis=2))
         gains[part] = solve_lower_t(C, prior.action_covariance.times_root(white[:, :, :-1], actions))
         pivots = np.einsum("mrr->mr", C)
-        uneven = np.flatnonzero(pivots.max(axis=1) > _UNEVEN * pivots.min(axis=1))
+        uneven = np.flatnonzero(pivots.max(axis=1) > UNEVEN * pivots.min(axis=1))
         if len(uneven):
             white[uneven], gains[part][uneven], pivots[uneven] = _by_singular_values(Z[uneven], R[uneven], rho[uneven])
         H, h = white[:, :, :-1], white[:, :, -1]
@@ -134,7 +143,7 @@ def _row_cholesky(Z: Float[Array, "m r d"], actions: Array) -> Float[Array, "m r
         return lower_factor(np.concatenate([Z.swapaxes(1, 2), eye], axis=1))
 
 
-_UNEVEN = 1e4
+UNEVEN = 1e4
 """The ratio of two pivots of C_a, the root of a condition number, above which C_a costs more than half the digits."""
 
 

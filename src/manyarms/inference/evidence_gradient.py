@@ -22,28 +22,24 @@ from manyarms.linalg.indexing import cache_chunks
 
 @dataclass(frozen=True)
 class EvidenceGradient:
-    """The posterior, with the derivatives of the log evidence as excess second moments.
+    """The log evidence, with its derivatives as excess second moments.
 
     Attributes:
-        posterior: The distribution given the data.
-        residual_sq: Σ E (r - φᵀθ)² / σ² over all rounds: the derivative by log σ is this less the number of rounds.
+        log_evidence: log p(rewards).
         action_excess: Σ_a E z_a z_aᵀ - I over seen actions, (d, d). An unseen action adds nothing.
         effect_excess: Σ_j E z_j z_jᵀ - I for each group of effects, (b, b).
         latent_pull: The derivative by the mean of ψ, (d',).
         offset_pull: The derivative by an offset that all actions share, (d,).
+        residual_sq: Σ E (r - φᵀθ)² / σ² over all rounds: the derivative by log σ is this less the number of rounds. Not
+            a number where there is no σ.
     """
 
-    posterior: HierarchicalGaussian
-    residual_sq: float
+    log_evidence: float
     action_excess: Float[Array, "d d"]
     effect_excess: tuple[Array, ...]
     latent_pull: Float[Array, " p"]
     offset_pull: Float[Array, " d"]
-
-    @property
-    def log_evidence(self) -> float:
-        """log p(rewards)."""
-        return self.posterior.log_evidence
+    residual_sq: float = float("nan")
 
 
 def evidence_gradient(
@@ -56,18 +52,25 @@ def evidence_gradient(
         observed: Rows of the seen actions.
         groups: The groups of effects to differentiate by, in the order of ψ.
     """
-    with conditioning_threads(prior):
-        posterior, latent = solve(prior, observed)
+    return gradient_of(*solve(prior, observed), groups)
+
+
+def gradient_of(
+    posterior: HierarchicalGaussian, latent: LatentPosterior, groups: tuple[EffectGroup, ...]
+) -> EvidenceGradient:
+    """The gradient where the rows have been conditioned on already, by `inference.condition.solve`."""
+    observed = posterior.observed
+    with conditioning_threads(posterior.base):
         total = _GradientSums(posterior)
         for number, group in enumerate(observed.groups):
             total.add(group, posterior.gains[number])
         return EvidenceGradient(
-            posterior,
-            observed.residual + total.residual_sq,
+            posterior.log_evidence,
             total.excess,
             _effect_excess(latent, groups),
             total.latent_pull,
             total.offset_pull,
+            observed.residual + total.residual_sq,
         )
 
 

@@ -1,7 +1,7 @@
 """Sites of clicks on a GPU: the variational loop where rounds, sites and solves stay on the device.
 
 The steps are those of `sites.StreamSiteSolver`. Only numbers of the objective leave the device, and at the end the sums
-of the sites, from which `condition` solves once more on the processor: the posterior is of the usual form.
+of the sites, from which `condition_on_device` solves once more for a posterior of the usual form.
 """
 
 from __future__ import annotations
@@ -13,49 +13,64 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.checks import Array
-from manyarms.core import DenseMixing, HierarchicalGaussian, LoggedData, MixedEffects, Statistics
+from manyarms.core import EffectGroup, HierarchicalGaussian, LoggedData, Statistics
+from manyarms.core.observed_rows import observe
 from manyarms.core.statistics import ActionRows, ActionSums
 from manyarms.errors import InputError
-from manyarms.gpu.batched_posterior import SharedEffects, absorb_actions, action_means
 from manyarms.gpu.click_sums import ClickRounds, SiteSums
 from manyarms.gpu.cuda_kernels import KERNEL_SIZES, kernel_size
 from manyarms.gpu.device import Tensor, load_torch, require_memory, upload
-from manyarms.inference import condition
-from manyarms.likelihoods.bernoulli import EXPONENTIAL_COEFFICIENTS, Bernoulli
+from manyarms.inference.device_condition import condition_on_device
+from manyarms.inference.evidence_gradient import EvidenceGradient
+from manyarms.likelihoods.bernoulli import Bernoulli
+from manyarms.likelihoods.device_prior import (
+    MOST_TOGETHER,
+    DevicePrior,
+    EffectLayout,
+    is_solvable,
+    neighbours_first,
+    padded,
+)
 from manyarms.likelihoods.likelihood import HERMITE, Likelihood
+from manyarms.likelihoods.logistic_expectations import EXPONENTIAL_COEFFICIENTS
 
 
-class DeviceSiteSolver:
-    """Sites of clicks, kept as sums on a GPU; the likelihood has checked the rounds, and none has weight zero.
+class DeviceRounds:
+    """Clicks on a GPU, sorted by action, for fits under several priors; none has weight zero.
 
     Args:
-        prior: A prior without data, with at most one effect per action, or with a dense W and few latent dimensions.
-        logs: Rounds in memory.
+        prior: The prior of the first fit. Actions are sorted by the effects that they share in it.
+        logs: Rounds in memory, which the likelihood has checked.
         likelihood: `Bernoulli` with the treatment "variational".
         device: The GPU.
     """
 
     def __init__(self, prior: HierarchicalGaussian, logs: Any, likelihood: Likelihood, device: str):
         check_loop(prior, logs, likelihood)
-        self.prior, self.device, self.likelihood = prior, device, likelihood
-        self.size = kernel_size(prior.dim) or prior.dim
-        self.seen, per_action = np.unique(logs.actions, return_counts=True)
-        need = 8 * (2 * len(logs) * (self.size + 2) + 8 * len(self.seen) * self.size**2)
+        torch = load_torch()
+        self.device, self.likelihood = device, likelihood
+        self.dim, self.size = prior.dim, kernel_size(prior.dim) or prior.dim
+        seen, per_action = np.unique(logs.actions, return_counts=True)
+        need = 8 * (2 * len(logs) * (self.size + 2) + 12 * len(seen) * self.size**2)
         fewer = f'Fit at most {max(1, len(logs) // 2):,} rounds at once, or use device="cpu".'
-        require_memory(device, need, f"the fit of {len(logs):,} rounds and {len(self.seen):,} actions", fewer)
-        self._white = _WhitePrior(prior, self.seen, self.size, device)
-        self._numbers = load_torch().from_numpy(self.seen[self._white.order]).to(device)
-        """The number of each action, in the order of effects."""
-        self._rounds = self._sorted_rounds(logs, per_action)
+        require_memory(device, need, f"the fit of {len(logs):,} rounds and {len(seen):,} actions", fewer)
+        order = neighbours_first(prior, seen)
+        self.actions = seen[order]
+        """Every seen action, neighbours sharing effects."""
+        self.numbers = torch.from_numpy(self.actions).to(device)
+        self._layout: EffectLayout | None = None
+        self.clicks = self._sorted(logs, seen, per_action, order)
 
-    def _sorted_rounds(self, logs: LoggedData, per_action: Array) -> ClickRounds:
-        torch, order = load_torch(), self._white.order
+    def _sorted(self, logs: LoggedData, seen: Array, per_action: Array, order: Array) -> ClickRounds:
+        torch = load_torch()
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
-        actions = torch.from_numpy(rank[np.searchsorted(self.seen, logs.actions)]).to(self.device)
+        place = torch.from_numpy(rank).to(self.device)
+        logged = torch.from_numpy(np.array(logs.actions)).to(self.device)
+        actions = place[torch.searchsorted(torch.from_numpy(seen).to(self.device), logged)]
         by_action = torch.argsort(actions, stable=True)
         contexts = torch.zeros(len(logs), self.size, dtype=torch.float64, device=self.device)
-        contexts[:, : self.prior.dim] = upload(logs.contexts, self.device)[by_action]
+        contexts[:, : self.dim] = upload(logs.contexts, self.device)[by_action]
         clicks = torch.from_numpy((logs.rewards > 0.5).astype(np.uint8)).to(self.device)[by_action]
         counts = None if logs.weights is None else upload(logs.weights, self.device)[by_action]
         nodes, shares = np.array(HERMITE).T
@@ -66,47 +81,67 @@ class DeviceSiteSolver:
     def _expectations(self, clicks: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
         """Weight, linear term and expected log likelihood, for devices that have no kernel for them."""
         rewards, m, v = (part.cpu().numpy().astype(np.float64) for part in (clicks, mean, variance))
-        site, density = self.likelihood.site(rewards, m, v), self.likelihood.expected_log_density(rewards, m, v)
+        site, density = self.likelihood.site_and_density(rewards, m, v)
         return tuple(upload(part, self.device) for part in (site.weight, site.linear, density))
+
+    def under(self, prior: HierarchicalGaussian) -> DevicePrior:
+        """A prior on the device, for the actions of these rounds."""
+        if self._layout is None or not self._layout.fits(prior):
+            self._layout = EffectLayout(prior, self.actions, self.size, self.device)
+        return DevicePrior(prior, self._layout, self.actions, self.size, self.device)
+
+
+class DeviceSiteSolver:
+    """Sites of clicks, kept as sums on a GPU.
+
+    Args:
+        prior: A prior without data that `device_prior.is_solvable`.
+        rounds: The rounds.
+    """
+
+    def __init__(self, prior: HierarchicalGaussian, rounds: DeviceRounds):
+        self.prior, self.rounds = prior, rounds
+        self._white = rounds.under(prior)
 
     def sites_from(self, weights: HierarchicalGaussian) -> SiteSums:
         """The sums of the first sites, from the predictions of some weights."""
+        rounds = self.rounds
         if weights is self.prior:
-            return self._rounds.sums(*self._white.prior_marginals())[0]
-        actions = self.seen[self._white.order]
-        mean, cov = weights.action_mean(actions), weights.action_cov(actions)
-        return self._rounds.sums(_padded(mean, self.size, self.device), _padded(cov, self.size, self.device))[0]
+            return rounds.clicks.sums(*self._white.marginals())[0]
+        marginals = weights.action_mean(rounds.actions), weights.action_cov(rounds.actions)
+        return rounds.clicks.sums(*(padded(part, rounds.size, rounds.device) for part in marginals))[0]
 
     def state(self, sites: SiteSums) -> DeviceSiteState:
         """Solve for given sums of sites; the pass that evaluates the objective finds the next sites too."""
         torch = load_torch()
-        means, covariances, log_det = self._white.solve(sites.gram, sites.moment)
-        target, fit = self._rounds.sums(means, covariances)
-        left = sites.moment - torch.einsum("mde,me->md", sites.gram, means)
-        terms = left * (means - self._white.centre)
+        solved = self._white.solve(sites.gram, sites.moment)
+        covariances = self._white.covariances(solved)
+        target, fit = self.rounds.clicks.sums(solved.mean, covariances)
+        left = sites.moment - torch.einsum("mde,me->md", sites.gram, solved.mean)
+        terms = left * (solved.mean - self._white.centre)
         known = (sites.gram * covariances).sum()
-        numbers = torch.stack([fit[0], fit[1], terms.sum(), terms.abs().sum(), log_det, known]).tolist()
+        numbers = torch.stack([fit[0], fit[1], terms.sum(), terms.abs().sum(), solved.log_det, known]).tolist()
         fit_sum, fit_size, moved, moved_size, log_det, known = numbers
         objective = fit_sum - 0.5 * moved - 0.5 * (log_det - known)
         return DeviceSiteState(self, sites, target, objective, 1e-13 * (fit_size + moved_size))
 
     def statistics(self, sites: SiteSums) -> Statistics:
         """Sites as statistics: those of rarely seen actions as rows, as `Statistics` keeps them, the others as sums."""
-        torch, d, rounds = load_torch(), self.prior.dim, self._rounds
+        torch, d, rounds = load_torch(), self.prior.dim, self.rounds.clicks
         many = rounds.per_action >= d
         place = torch.nonzero(many)[:, 0]
-        place = place[torch.argsort(self._numbers[place])]
-        squares = torch.empty(len(place), d + 1, d + 1, dtype=torch.float64, device=self.device)
+        place = place[torch.argsort(self.rounds.numbers[place])]
+        squares = torch.empty(len(place), d + 1, d + 1, dtype=torch.float64, device=self.rounds.device)
         squares[:, :d, :d] = sites.gram[place][:, :d, :d]
         squares[:, :d, d] = squares[:, d, :d] = sites.moment[place][:, :d]
         squares[:, d, d] = sites.square[place]
-        sums = ActionSums(self._numbers[place].cpu().numpy(), squares.cpu().numpy())
-        owner = torch.repeat_interleave(torch.arange(len(many), device=self.device), rounds.per_action)
+        sums = ActionSums(self.rounds.numbers[place].cpu().numpy(), squares.cpu().numpy())
+        owner = torch.repeat_interleave(torch.arange(len(many), device=self.rounds.device), rounds.per_action)
         few = torch.nonzero(~many[owner])[:, 0]
         weight, pseudo = sites.weights[few], sites.linears[few] / sites.weights[few]
         share = weight if rounds.counts is None else weight * rounds.counts[few]
         rows = torch.cat([rounds.contexts[few, :d], pseudo[:, None]], dim=1) * share.sqrt()[:, None]
-        own = ActionRows(self._numbers[owner[few]].cpu().numpy(), rows.cpu().numpy())
+        own = ActionRows(self.rounds.numbers[owner[few]].cpu().numpy(), rows.cpu().numpy())
         total = float(sites.weight)
         return Statistics(self.prior.n_actions, d, len(rounds.contexts), total, own, sums, counted=False)
 
@@ -137,6 +172,11 @@ class DeviceSiteState:
         """Clicks have no dispersion."""
         return 0.0
 
+    def evidence(self, groups: tuple[EffectGroup, ...], prior: HierarchicalGaussian | None = None) -> EvidenceGradient:
+        """As in `SiteState`, without a constant in the log evidence."""
+        white = self.solver.rounds.under(self.solver.prior if prior is None else prior)
+        return white.evidence(self.sites.gram, self.sites.moment, groups)
+
     @cached_property
     def statistics(self) -> Statistics:
         """The sites as sums, in units of a noise of one."""
@@ -144,60 +184,9 @@ class DeviceSiteState:
 
     @cached_property
     def weights(self) -> HierarchicalGaussian:
-        """The posterior, solved for on the processor."""
-        return condition(self.solver.prior, self.statistics, 1.0)
-
-
-class _WhitePrior:
-    """A prior on a device, in units in which z ~ N(0, I) and θ_a - c_a = L_a (W_a z + ε), ε ~ N(0, I).
-
-    Actions are ordered by the effect that they share.
-    """
-
-    def __init__(self, prior: HierarchicalGaussian, seen: Array, size: int, device: str):
-        torch = load_torch()
-        effect, factors = _effects_of(prior, seen)
-        self.order = np.argsort(effect, kind="stable")
-        actions, effect = seen[self.order], effect[self.order]
-        eye = np.broadcast_to(np.eye(prior.dim), (len(actions), prior.dim, prior.dim))
-        shared = prior.action_covariance.each is None
-        root = prior.action_covariance.times_root(eye[:1] if shared else eye, actions[:1] if shared else actions)
-        self.root = _padded(root, size, device)
-        # The padding has no prior variance, and no data either; a one keeps its factor invertible.
-        self.root[:, range(prior.dim, size), range(prior.dim, size)] = 1.0
-        self.centre = _padded(prior.action_mean(actions), size, device)
-        distinct, index = _mixing_of(prior, actions, factors)
-        mixing = _padded(distinct, size, device)
-        if not shared:
-            mixing, index = mixing[index], np.arange(len(actions))
-        white = torch.linalg.solve(self.root, mixing)
-        columns = [torch.from_numpy(column.astype(np.int32)).to(device) for column in (index, effect)]
-        self.effects = SharedEffects(white.contiguous(), columns[0], columns[1], len(factors))
-        self._eye = torch.eye(size, dtype=torch.float64, device=device)
-
-    def prior_marginals(self) -> tuple[Tensor, Tensor]:
-        """Mean and covariance of every action before any rounds."""
-        torch = load_torch()
-        latent = self.root @ self.effects.mixing[self.effects.mixing_of.to(torch.int64)]
-        return self.centre, self.root @ self.root.mT + latent @ latent.mT
-
-    def solve(self, gram: Tensor, moment: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Means, covariances, and log |prior covariance| - log |posterior covariance|, given sums of sites."""
-        torch, effects = load_torch(), self.effects
-        white = self.root.mT @ gram @ self.root
-        left = moment - torch.einsum("mde,me->md", gram, self.centre)
-        right = torch.einsum("mde,md->me", self.root.expand_as(gram), left).contiguous()
-        absorbed = absorb_actions(white, right, effects)
-        lower = torch.linalg.cholesky(absorbed.precision + self._eye)
-        latent = torch.cholesky_solve(absorbed.score[:, :, None], lower)[:, :, 0].contiguous()
-        mean = action_means(absorbed.factor, right, effects, latent)
-        log_det = absorbed.log_det + 2 * torch.log(torch.einsum("jdd->jd", lower)).sum()
-        spread = torch.linalg.solve_triangular(lower, self._eye.expand_as(lower), upper=False).mT
-        own = self.root @ absorbed.factor
-        mixing = effects.mixing[effects.mixing_of.to(torch.int64)]
-        shared = own @ (absorbed.factor.mT @ mixing @ spread[effects.effect_of.to(torch.int64)])
-        covariance = own @ own.mT + shared @ shared.mT
-        return self.centre + torch.einsum("mde,me->md", self.root.expand_as(gram), mean), covariance, log_det
+        """The posterior, of the usual form."""
+        solver = self.solver
+        return condition_on_device(solver.prior, observe(self.statistics, 1.0), solver.rounds.device)
 
 
 def check_loop(prior: HierarchicalGaussian, logs: Any, likelihood: Likelihood) -> None:
@@ -211,52 +200,10 @@ def check_loop(prior: HierarchicalGaussian, logs: Any, likelihood: Likelihood) -
         problem = "starts from a prior without data"
     elif kernel_size(prior.dim) is None:
         problem = f"fits at most {KERNEL_SIZES[-1]} features; here there are {prior.dim}"
-    elif not _is_simple(prior):
-        problem = "needs a prior with at most one effect per action and a positive definite action_cov"
+    elif not is_solvable(prior):
+        problem = (
+            "needs a prior with a positive definite action_cov, at most one effect per action of its largest group of "
+            f"effects and at most {MOST_TOGETHER} other effects, or a small dense mixing"
+        )
     if problem:
         raise InputError(f"a GPU {problem}.", 'Use device="cpu".', argument="device")
-
-
-def _is_simple(prior: HierarchicalGaussian) -> bool:
-    covariance = prior.action_covariance
-    matrix = covariance.blocks(np.arange(1)) if covariance.each is None else covariance.each
-    smallest = np.linalg.eigvalsh(matrix)
-    if not (smallest[:, 0] > 1e-12 * smallest[:, -1]).all():
-        return False
-    if isinstance(prior.mixing, MixedEffects):
-        return prior.mixing.gram_blocks(prior.prior_factor) == prior.dim
-    return prior.latent_dim <= (kernel_size(prior.dim) or 0)
-
-
-def _effects_of(prior: HierarchicalGaussian, seen: Array) -> tuple[Array, Array]:
-    """The effect of each seen action, and the factor F of every effect."""
-    mixing = prior.mixing
-    if isinstance(mixing, MixedEffects):
-        blocks = prior.prior_factor.with_block_size(prior.dim)
-        assert blocks is not None
-        weights = mixing.weights[seen]
-        effect = np.zeros(len(seen), dtype=np.int64)
-        effect[np.flatnonzero(np.diff(weights.indptr))] = weights.indices
-        return effect, blocks.blocks
-    return np.zeros(len(seen), dtype=np.int64), prior.prior_factor.dense()[None]
-
-
-def _mixing_of(prior: HierarchicalGaussian, actions: Array, factors: Array) -> tuple[Array, Array]:
-    """The distinct W_a F, and which of them each action has."""
-    mixing = prior.mixing
-    if isinstance(mixing, DenseMixing):
-        return mixing.matrices[actions] @ factors[0], np.arange(len(actions))
-    assert isinstance(mixing, MixedEffects)
-    weights = mixing.weights[actions]
-    pairs = np.zeros((len(actions), 2))
-    pairs[np.flatnonzero(np.diff(weights.indptr))] = np.column_stack([weights.indices, weights.data])
-    distinct, index = np.unique(pairs, axis=0, return_inverse=True)
-    return factors[distinct[:, 0].astype(np.int64)] * distinct[:, 1, None, None], index.reshape(-1)
-
-
-def _padded(array: Array, size: int, device: str) -> Tensor:
-    """Copy of matrices or vectors on the device, with zeros up to the size of a kernel."""
-    shape = (len(array), *(size for _ in array.shape[1:]))
-    out = np.zeros(shape)
-    out[(slice(None), *(slice(0, length) for length in array.shape[1:]))] = array
-    return upload(out, device)

@@ -14,9 +14,9 @@ from manyarms.errors import InputError
 from manyarms.gpu.device import CPU
 from manyarms.inference import condition
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
-from manyarms.likelihoods.device_sites import check_loop
-from manyarms.likelihoods.likelihood import Likelihood, Site
-from manyarms.likelihoods.variational import MAX_ITERATIONS, Approximation, approximate
+from manyarms.likelihoods.device_sites import DeviceRounds, check_loop
+from manyarms.likelihoods.likelihood import Likelihood
+from manyarms.likelihoods.variational import MAX_ITERATIONS, Approximation, Start, approximate
 
 RIDGE = 1e-3
 """The penalty on ‖θ_a‖² under which the paper's per-action maximum likelihood exists."""
@@ -46,11 +46,11 @@ def fit_weights(
     likelihood: Likelihood,
     *,
     engine: Engine = LOCAL,
-    start: Site | Statistics | HierarchicalGaussian | None = None,
+    start: Start = None,
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
     progress: Progress = False,
-    device: str = CPU,
+    device: str | DeviceRounds = CPU,
 ) -> FittedWeights:
     """Fit the weights to rounds: the variational loop, or one solve under an exact likelihood.
 

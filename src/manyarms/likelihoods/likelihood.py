@@ -20,6 +20,8 @@ from manyarms.model_file.save import Saved
 Treatment = Literal["exact", "variational", "laplace", "paper"]
 PerRound = Float[Array, " n"]
 Numbers = Float[Array, "..."]
+Rule = tuple[tuple[float, float], ...]
+"""Nodes of a quadrature with their shares."""
 
 
 class Site(NamedTuple):
@@ -143,6 +145,12 @@ class Likelihood(Saved, ABC):
         """A number that ranks actions as `mean_reward` does and is cheaper to compute."""
         return self.mean_reward(mean, variance)
 
+    def scores_above(
+        self, floor: Float[Array, " b"], mean: Float[Array, "b c"], variance: Float[Array, "b c"]
+    ) -> Float[Array, "b c"]:
+        """`score`, or minus infinity where a cheap bound shows that it is below the floor of its row."""
+        return self.score(mean, variance)
+
     def reward_given(self, predictor: Numbers) -> Numbers:
         """g(η)."""
         return self.mean_reward(predictor, np.zeros_like(predictor))
@@ -161,10 +169,18 @@ class Likelihood(Saved, ABC):
 
     def site(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> Site:
         """The Gaussian factor that stands in for p(r | η) around N(m, v)."""
-        slope, weight = self.slopes(rewards, mean, variance)
-        # A site of weight zero cannot carry a slope; this weight is negligible beside any prior.
-        weight = np.maximum(weight, LEAST_WEIGHT)
-        return Site(weight, weight * mean + slope)
+        return as_site(mean, *self.slopes(rewards, mean, variance))
+
+    def site_and_density(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> tuple[Site, PerRound]:
+        """`site` and `expected_log_density`, which may share most of their work."""
+        return self.site(rewards, mean, variance), self.expected_log_density(rewards, mean, variance)
+
+
+def as_site(mean: PerRound, slope: PerRound, weight: PerRound) -> Site:
+    """The Gaussian factor with this slope and weight at η = m."""
+    # A site of weight zero cannot carry a slope; this weight is negligible beside any prior.
+    weight = np.maximum(weight, LEAST_WEIGHT)
+    return Site(weight, weight * mean + slope)
 
 
 class LinearLikelihood(Likelihood):
@@ -232,9 +248,13 @@ def _nodes(spread: PerRound) -> Iterator[tuple[slice | Int[Array, " m"], float, 
             yield rows, float(node), float(share)
 
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
-HERMITE = tuple(zip(_NODES, _WEIGHTS / _WEIGHTS.sum(), strict=True))
-"""Nodes and shares with Σ share f(node) = E f(z), z ~ N(0, 1), for polynomials of degree up to 39."""
+def hermite_rule(size: int) -> Rule:
+    """Nodes and shares with Σ share f(node) = E f(z), z ~ N(0, 1), for polynomials of degree below 2 `size`."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(size)
+    return tuple(zip(nodes.tolist(), (weights / weights.sum()).tolist(), strict=True))
+
+
+HERMITE = hermite_rule(20)
 # The trapezoid rule: its error falls with e^(-2π² / h) where f is smooth over a distance of π, as logistic curves are.
 _GRID = np.linspace(-12.0, 12.0, 321)
 _GRID_RULE = tuple(zip(_GRID, np.exp(-0.5 * _GRID**2) / np.exp(-0.5 * _GRID**2).sum(), strict=True))

@@ -12,18 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics, StatisticsSum
+from manyarms.core import EffectGroup, HierarchicalGaussian, LoggedData, Logs, Statistics, StatisticsSum
+from manyarms.core.observed_rows import observe
 from manyarms.engines import Engine
 from manyarms.inference import condition
+from manyarms.inference.condition import solve
+from manyarms.inference.evidence_gradient import EvidenceGradient, gradient_of
+from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.likelihoods.collect_statistics import StatisticsTally, StatisticsTask
 from manyarms.likelihoods.likelihood import Likelihood, PerRound, Site
-from manyarms.linalg.indexing import chunks, group_by
+from manyarms.likelihoods.rounds_by_action import RoundsByAction
+from manyarms.linalg.indexing import chunks
 from manyarms.linalg.quadratic_forms import row_norms
 
 WIDE = 1.0
@@ -36,7 +42,10 @@ class SiteState:
 
     Attributes:
         sites: One per round, or their sums.
-        statistics: The sites as sums, in units of a noise of one.
+        prior: The distribution before these rounds.
+        solved: The posterior that the loop works with, and that of ψ alone. The evidence in it leaves out the part of
+            the sites that no weights explain.
+        sum_sites: Sums up the sites.
         objective: The quantity that no step may lower.
         log_evidence: The evidence lower bound, or Laplace's approximation of the evidence.
         rounding: The error of the objective.
@@ -46,8 +55,9 @@ class SiteState:
     """
 
     sites: Any
-    statistics: Statistics
-    weights: HierarchicalGaussian
+    prior: HierarchicalGaussian
+    solved: tuple[HierarchicalGaussian, LatentPosterior]
+    sum_sites: Callable[[], Statistics]
     objective: float
     log_evidence: float
     rounding: float
@@ -55,21 +65,30 @@ class SiteState:
     careful: Callable[[], Any]
     dispersion_slope: Callable[[], float]
 
+    @cached_property
+    def statistics(self) -> Statistics:
+        """The sites as sums, in units of a noise of one."""
+        return self.sum_sites()
+
+    @cached_property
+    def weights(self) -> HierarchicalGaussian:
+        """The posterior."""
+        return condition(self.prior, self.statistics, 1.0)
+
+    def evidence(self, groups: tuple[EffectGroup, ...], prior: HierarchicalGaussian | None = None) -> EvidenceGradient:
+        """The evidence of the Gaussian rounds that the sites stand for, with its derivatives.
+
+        Under the prior of the loop, whose rows have been conditioned on already, or another one.
+        """
+        solved = self.solved if prior is None else solve(prior, self.solved[0].observed)
+        return gradient_of(*solved, groups)
+
 
 def between(old: Any, new: Any, share: Any) -> Any:
     """Sites, or sums of sites, a share of the way from old to new ones."""
     if not isinstance(old, Site):
         return old.scaled(1 - share) + new.scaled(share)
     return Site(*((1 - share) * a + share * b for a, b in zip(old, new, strict=True)))
-
-
-def predictions(weights: HierarchicalGaussian, rounds: LoggedData, *, with_variance: bool) -> tuple[PerRound, PerRound]:
-    """Mean and variance of the predictor of every round, from which its site is made."""
-    x, actions = rounds.contexts, rounds.actions
-    seen, order, _, counts = group_by(actions)
-    mean = np.empty(len(x))
-    mean[order] = np.einsum("nd,nd->n", x[order], np.repeat(weights.action_mean(seen), counts, axis=0))
-    return mean, row_norms(x, actions, weights.action_cov) ** 2 if with_variance else np.zeros_like(mean)
 
 
 def _first_site_at(
@@ -87,11 +106,18 @@ OWN_STEPS = 3
 class MemorySiteSolver:
     """Sites of rounds in memory, one per round; the likelihood has checked the rounds, and none has weight zero."""
 
-    def __init__(self, prior: HierarchicalGaussian, logs: LoggedData, likelihood: Likelihood):
+    def __init__(
+        self,
+        prior: HierarchicalGaussian,
+        logs: LoggedData,
+        likelihood: Likelihood,
+        rounds: RoundsByAction | None = None,
+    ):
         self.prior, self.logs, self.likelihood = prior, logs, likelihood
+        self.rounds = RoundsByAction(logs.contexts, logs.actions) if rounds is None else rounds
         self.counts = np.ones(len(logs)) if logs.weights is None else logs.weights
         self.variational = likelihood.treatment != "laplace"
-        self.prior_mean = self._predict(prior)[0]
+        self.prior_mean = self.rounds.predict(prior, with_variance=False)[0]
 
     def sites_from(self, weights: HierarchicalGaussian) -> Site:
         """The first sites, from the predictions of some weights."""
@@ -137,12 +163,12 @@ class MemorySiteSolver:
         Σ (l - w m) (m - m₀) is ‖θ̂ - θ₀‖² in units of S₀.
         """
         logs, (weight, linear) = self.logs, sites
-        statistics = Statistics.of_rounds(
-            logs.contexts, logs.actions, linear / weight, self.prior.n_actions, weight * self.counts
-        )
-        weights = condition(self.prior, statistics, 1.0)
+        observed = self.rounds.observe(weight * self.counts, linear * self.counts)
+        solved = solve(self.prior.base, self.prior.observed.joined(observed))
+        weights = solved[0]
         m, v = self._predict(weights)
-        fit = self.counts * self.likelihood.expected_log_density(logs.rewards, m, v)
+        target, density = self.likelihood.site_and_density(logs.rewards, m, v)
+        fit = self.counts * density
         moved = self.counts * (linear - weight * m) * (m - self.prior_mean)
         joint = float(np.sum(fit - 0.5 * moved))
         gained = weights.log_det - self.prior.log_det - float(np.sum(self.counts * weight * v))
@@ -150,17 +176,22 @@ class MemorySiteSolver:
         rounding = 1e-13 * float(np.sum(np.abs(fit)) + np.sum(np.abs(moved)))
         objective = log_evidence if self.variational else joint
         return SiteState(
-            sites, statistics, weights, objective, log_evidence, rounding,
-            target=lambda: self._site(m, v),
+            sites, self.prior, solved, lambda: self._sums(sites), objective, log_evidence, rounding,
+            target=lambda: target,
             careful=lambda: self._settled(sites, m, v),
             dispersion_slope=lambda: float(np.sum(self.counts * self.likelihood.dispersion_slope(logs.rewards, m, v))),
         )  # fmt: skip
+
+    def _sums(self, sites: Site) -> Statistics:
+        logs, (weight, linear) = self.logs, sites
+        response, weights = linear / weight, weight * self.counts
+        return Statistics.of_rounds(logs.contexts, logs.actions, response, self.prior.n_actions, weights)
 
     def _site(self, mean: PerRound, variance: PerRound) -> Site:
         return self.likelihood.site(self.logs.rewards, mean, variance)
 
     def _predict(self, weights: HierarchicalGaussian) -> tuple[PerRound, PerRound]:
-        return predictions(weights, self.logs, with_variance=self.variational)
+        return self.rounds.predict(weights, with_variance=self.variational)
 
 
 def _posterior(rest: Site, sites: Site, counts: PerRound) -> tuple[PerRound, PerRound]:
@@ -186,12 +217,13 @@ class _UpdateSites(StatisticsTask):
     def add(self, rounds: LoggedData, total: StatisticsSum) -> Float[Array, " q"]:
         likelihood, rewards = self.likelihood, rounds.rewards
         counts = np.ones(len(rounds)) if rounds.weights is None else rounds.weights
-        m, v = predictions(self.weights, rounds, with_variance=likelihood.treatment != "laplace")
+        by_action = RoundsByAction(rounds.contexts, rounds.actions)
+        m, v = by_action.predict(self.weights, with_variance=likelihood.treatment != "laplace")
         if self.first is not None:
             m, v = _first_site_at(likelihood, rewards, m, v, self.first == "prior")
-        site = likelihood.site(rewards, m, v)
+        site, density = likelihood.site_and_density(rewards, m, v)
         total.add_rounds(rounds.contexts, rounds.actions, site.linear / site.weight, site.weight * counts)
-        fit = counts * likelihood.expected_log_density(rewards, m, v)
+        fit = counts * density
         return np.array([fit.sum(), np.abs(fit).sum(), np.sum(counts * likelihood.dispersion_slope(rewards, m, v))])
 
 
@@ -209,7 +241,8 @@ class StreamSiteSolver:
 
     def state(self, sites: Statistics) -> SiteState:
         """Solve for given sums of sites; the pass that evaluates the objective finds the next sites too."""
-        weights = condition(self._prior, sites, 1.0)
+        solved = solve(self._prior.base, self._prior.observed.joined(observe(sites, 1.0)))
+        weights = solved[0]
         updated = self._engine.total(self._logs, _UpdateSites(self._likelihood, weights))
         fit, size, slope = (float(number) for number in updated.numbers)
         moved, moved_size, known = _distance(self._prior, weights, sites, with_variance=self._variational)
@@ -217,7 +250,7 @@ class StreamSiteSolver:
         log_evidence = joint - 0.5 * (weights.log_det - self._prior.log_det - known)
         objective = log_evidence if self._variational else joint
         return SiteState(
-            sites, sites, weights, objective, log_evidence, 1e-13 * (size + moved_size),
+            sites, self._prior, solved, lambda: sites, objective, log_evidence, 1e-13 * (size + moved_size),
             target=lambda: updated.statistics, careful=lambda: None, dispersion_slope=lambda: slope,
         )  # fmt: skip
 

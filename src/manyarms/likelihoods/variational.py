@@ -16,35 +16,66 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyarms._base.progress import Progress, reporter
-from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
+from manyarms.core import EffectGroup, HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.engines import LOCAL, Engine
+from manyarms.gpu.click_sums import SiteSums
 from manyarms.gpu.device import CPU
-from manyarms.likelihoods.device_sites import DeviceSiteSolver
+from manyarms.inference.evidence_gradient import EvidenceGradient
+from manyarms.likelihoods.device_sites import DeviceRounds, DeviceSiteSolver
 from manyarms.likelihoods.likelihood import Likelihood, Site
+from manyarms.likelihoods.rounds_by_action import RoundsByAction
 from manyarms.likelihoods.sites import MemorySiteSolver, StreamSiteSolver, between
 
 MAX_ITERATIONS = 100
+Start = Site | Statistics | SiteSums | HierarchicalGaussian | None
+"""Sites of the same rounds, one by one or as sums, or weights to predict from."""
 SMALLEST_STEP = 1.0 / 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Approximation:
-    """The result of the variational loop, with its last sites, which are None for rounds that are not in memory.
+    """The result of the variational loop.
 
     Attributes:
+        state: The last sites, with the posterior that they give.
         trace: The objective after each step; it never falls.
         converged: True if the last full step changed next to nothing.
         stuck: True if the loop stopped before it converged because no step raised the objective.
     """
 
-    weights: HierarchicalGaussian
-    statistics: Statistics
-    sites: Site | None
-    dispersion_slope: float
-    log_evidence: float
+    state: Any
     trace: tuple[float, ...]
     converged: bool
     stuck: bool = False
+
+    @property
+    def weights(self) -> HierarchicalGaussian:
+        """The posterior."""
+        return self.state.weights
+
+    @property
+    def statistics(self) -> Statistics:
+        """The last sites as sums."""
+        return self.state.statistics
+
+    @property
+    def sites(self) -> Site | None:
+        """The last site of every round; None for rounds that are not in memory."""
+        return self.state.sites if isinstance(self.state.sites, Site) else None
+
+    @property
+    def log_evidence(self) -> float:
+        """The evidence lower bound, or Laplace's approximation of the evidence."""
+        return self.state.log_evidence
+
+    def evidence(self, groups: tuple[EffectGroup, ...], prior: HierarchicalGaussian | None = None) -> EvidenceGradient:
+        """The evidence of the Gaussian rounds that the sites stand for, under the prior of the loop or another one."""
+        return self.state.evidence(groups, prior)
+
+    @property
+    def dispersion_slope(self) -> float:
+        """The derivative of the objective by the logarithm of the likelihood's dispersion."""
+        return self.state.dispersion_slope()
 
 
 def approximate(
@@ -53,19 +84,22 @@ def approximate(
     likelihood: Likelihood,
     *,
     engine: Engine = LOCAL,
-    start: Site | Statistics | HierarchicalGaussian | None = None,
+    rounds: RoundsByAction | None = None,
+    start: Start = None,
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
     progress: Progress = False,
-    device: str = CPU,
+    device: str | DeviceRounds = CPU,
 ) -> Approximation:
     """Run the variational loop: the Gaussian that stands in for the posterior.
 
-    `likelihood.treatment` chooses the approximation.
+    `likelihood.treatment` chooses the approximation. `rounds` are those of logs in memory, sorted by action, where they
+    are at hand from an earlier loop.
 
     The prior may be an earlier posterior, whose sites stay as they are. The likelihood must have checked rounds in
     memory. The loop starts from sites of the same rounds (as sums, for rounds that are not in memory), or from the
-    predictions of some weights, by default the prior. It ends when a full step gains less than `tolerance` nats.
+    predictions of some weights, by default the prior. It ends when a full step gains less than `tolerance` nats. A
+    device may be given by rounds that lie on it already.
     """
     in_memory = isinstance(logs, LoggedData)
     if in_memory and not prior.observed.groups and prior.n_actions <= len(logs):
@@ -73,12 +107,13 @@ def approximate(
         prior = prior.grouped()
     solver: Any
     if device != CPU:
-        solver = DeviceSiteSolver(prior, logs, likelihood, device)
+        there = DeviceRounds(prior, logs, likelihood, device) if isinstance(device, str) else device
+        solver = DeviceSiteSolver(prior, there)
     elif in_memory:
-        solver = MemorySiteSolver(prior, logs, likelihood)
+        solver = MemorySiteSolver(prior, logs, likelihood, rounds)
     else:
         solver = StreamSiteSolver(prior, logs, likelihood, engine)
-    is_sites = isinstance(start, Site | Statistics)
+    is_sites = isinstance(start, Site | Statistics | SiteSums)
     sites = start if is_sites else solver.sites_from(prior if start is None else start)
     state = solver.state(sites)
     trace, converged, stuck = [state.objective], False, False
@@ -95,10 +130,7 @@ def approximate(
             trace.append(max(state.objective, trace[-1]))
             converged = step == 1.0 and gain < tolerance
             report(len(trace) - 1, max_iterations)
-    last, slope = state.sites if isinstance(state.sites, Site) else None, state.dispersion_slope()
-    return Approximation(
-        state.weights, state.statistics, last, slope, state.log_evidence, tuple(trace), converged, stuck
-    )
+    return Approximation(state, tuple(trace), converged, stuck)
 
 
 def _take_step(solver: Any, state: Any) -> tuple[Any, float]:

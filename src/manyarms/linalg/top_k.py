@@ -94,11 +94,29 @@ def _rounding(x: Float[Array, "b d"], means: Float[Array, "c d"]) -> Float[Array
 
 def best_scores(n_rows: int, n_columns: int, scores: Callable[[slice, slice], Array], k: int = 1) -> Int[Array, "n k"]:
     """The k columns with the largest scores, row by row; `scores` gives the scores of a tile."""
+    return best_scores_above(n_rows, n_columns, lambda rows, columns, _: scores(rows, columns), k, first=COLUMNS)
+
+
+def best_scores_above(
+    n_rows: int,
+    n_columns: int,
+    scores: Callable[[slice, slice, Float[Array, " b"]], Array],
+    k: int = 1,
+    *,
+    first: int = 64,
+) -> Int[Array, "n k"]:
+    """The k columns with the largest scores, row by row.
+
+    `scores` gives the scores of a tile, and is told the k-th best score of every row so far: a score that does not
+    reach it may be given as minus infinity. Of the `first` columns nothing is known, so their tile is narrow.
+    """
     winners, names = _Winners(n_rows, k), np.arange(n_columns)
+    first = min(first, n_columns)
+    tiles = [slice(0, first), *(slice(first + c.start, first + c.stop) for c in chunks(n_columns - first, COLUMNS))]
 
     def work(rows: slice) -> None:
-        for columns in chunks(n_columns, COLUMNS):
-            winners.offer(rows, scores(rows, columns), names[columns])
+        for columns in tiles:
+            winners.offer(rows, scores(rows, columns, winners.scores[rows, -1]), names[columns])
 
     for_each(work, chunks(n_rows, ROWS))
     return winners.result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,6 +15,7 @@ from manyarms.errors import InputError
 from manyarms.gpu.device import Tensor, load_torch, require_memory, upload
 from manyarms.gpu.device_draws import SIZE, DeviceDraws, DrawnActions
 from manyarms.gpu.device_top_k import DeviceBounds, DeviceMeans, DeviceRanking
+from manyarms.policies.device_marginals import DeviceMarginals
 from manyarms.posterior.action_scores import ActionWeights, LinearScores, Scores
 
 ROWS_ON_DEVICE = 1 << 17
@@ -61,9 +63,13 @@ def means_on_device(scores: Scores, device: str) -> DeviceScores:
 def bounds_on_device(scores: Scores, weights: ActionWeights, radius: float, device: str) -> DeviceScores:
     """Lower bounds on φ(x)ᵀ θ_a, ranked on a GPU."""
 
+    def marginals(actions: Array) -> tuple[Any, Any]:
+        return weights.action_mean()[actions], weights.action_cov(actions)
+
+    given = DeviceMarginals(weights, device) if isinstance(weights, HierarchicalGaussian) else marginals
+
     def ranking(actions: Array) -> DeviceRanking:
-        means = weights.action_mean()[actions]
-        return DeviceBounds(means, lambda part: weights.action_cov(actions[part]), radius, device)
+        return DeviceBounds(lambda part: given(actions[part]), (len(actions), weights.dim), radius, device)
 
     return DeviceScores(scores, ranking)
 

@@ -17,7 +17,7 @@ from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import cache_chunks, chunks, lowest_of_each
 from manyarms.linalg.quadratic_forms import Forms, pack_forms, pack_squares, row_norms
 from manyarms.linalg.sparse_matrices import pair_rows
-from manyarms.linalg.top_k import COLUMNS, ROWS, best_columns, best_scores
+from manyarms.linalg.top_k import COLUMNS, ROWS, best_columns, best_scores, best_scores_above
 
 MAX_FORMS = 1 << 27
 """The largest number of covariance entries, over all actions, that is kept in memory (a gigabyte)."""
@@ -182,13 +182,14 @@ class Predictor(Scores):
         names = competitors(self.weights, k, among)
         names = np.arange(self.n_actions) if names is None else names
 
-        def scores(rows: slice, columns: slice) -> Float[Array, "b c"]:
+        def scores(rows: slice, columns: slice, floor: Float[Array, " b"]) -> Float[Array, "b c"]:
             x, actions = contexts[rows], names[columns]
             # A single reward is ranked by a number that is cheaper than its expectation.
             single = self._times is None
-            return self.likelihood.score(*self.tile(x, actions)) if single else self.of_tile(x, actions).expected
+            tile = self.likelihood.scores_above(floor, *self.tile(x, actions)) if single else None
+            return self.of_tile(x, actions).expected if tile is None else tile
 
-        return names[best_scores(len(contexts), len(names), scores, k)]
+        return names[best_scores_above(len(contexts), len(names), scores, k)]
 
     def profile(
         self, policy: Policy, contexts: Float[Array, "n d"], eligible: Any, weights: Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,113 +11,21 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, ObservedRows, Statistics
 from manyarms.core.observed_rows import observe
-from manyarms.engines import LOCAL, Engine, Tally, Task
+from manyarms.engines import LOCAL, Engine
 from manyarms.errors import InputError, NumericalError
+from manyarms.gpu.device import CPU
 from manyarms.inference.condition import condition_on
 from manyarms.inference.evidence_gradient import evidence_gradient
 from manyarms.likelihoods import Likelihood
-from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
+from manyarms.likelihoods.device_sites import DeviceRounds
 from manyarms.likelihoods.fit_weights import fit_statistics, fit_weights
-from manyarms.likelihoods.likelihood import Site
-from manyarms.likelihoods.variational import MAX_ITERATIONS, Approximation, approximate
-from manyarms.model_file.save import Saved
+from manyarms.likelihoods.rounds_by_action import RoundsByAction
+from manyarms.likelihoods.variational import MAX_ITERATIONS, Approximation, Start, approximate
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.fit import posterior_of
 from manyarms.prior_learning.hyperparameters import Hyperparameters, Scale, Vector
-from manyarms.prior_learning.newton_search import FEW, newton_search
-
-
-@dataclass(frozen=True, eq=False)
-class _RoundSummary(Saved):
-    """Sums over the rounds whose weight w is not zero, which learning needs before it begins.
-
-    Attributes:
-        actions: The logged actions, ascending.
-        often: In how many rounds each of these was logged.
-        feature_sums: Σ w φ, column by column.
-        feature_squares: Σ w φ², column by column; likewise `reward_squares` is Σ w r².
-        smallest: The smallest reward; infinite when there are no rounds, and `largest` minus infinity.
-        counted: Sufficient statistics, for a likelihood that has them.
-    """
-
-    saved_as = "surveyed"
-    total_weight: float
-    actions: Int[Array, " m"]
-    often: Int[Array, " m"]
-    feature_sums: Float[Array, " d"]
-    feature_squares: Float[Array, " d"]
-    reward_squares: float
-    smallest: float
-    largest: float
-    counted: CollectedStatistics | None = None
-
-    @property
-    def n_rounds(self) -> int:
-        """The number of rounds."""
-        return int(self.often.sum())
-
-
-@dataclass(frozen=True)
-class _SummariseRounds(Task[_RoundSummary]):
-    """Summarise all rounds in one pass, which also checks their rewards."""
-
-    kinds = (_RoundSummary, *CollectStatistics.kinds)
-    likelihood: Likelihood
-    n_actions: int
-    dim: int
-
-    def begin(self) -> _SummaryTally:
-        return _SummaryTally(self)
-
-
-class _SummaryTally(Tally[_RoundSummary]):
-    def __init__(self, task: _SummariseRounds):
-        self._check = task.likelihood.check
-        exact = task.likelihood.treatment == "exact"
-        self._count = CollectStatistics(task.likelihood, task.n_actions, task.dim).begin() if exact else None
-        self._often = np.zeros(task.n_actions, dtype=np.int64)
-        self._sums, self._squares = np.zeros((2, task.dim))
-        self._weight = self._rewards = 0.0
-        self._smallest, self._largest = np.inf, -np.inf
-
-    def take(self, rounds: LoggedData) -> None:
-        if self._count is not None:
-            self._count.take(rounds)
-        else:
-            self._check(rounds.rewards, rounds.weights)
-        rounds = rounds.counted()
-        if not len(rounds):
-            return
-        counts = np.ones(len(rounds)) if rounds.weights is None else rounds.weights
-        self._often += np.bincount(rounds.actions, minlength=len(self._often))
-        # An overflow is reported where the sums are used.
-        with np.errstate(over="ignore"):
-            self._sums += counts @ rounds.contexts
-            self._squares += counts @ rounds.contexts**2
-            self._rewards += float(counts @ rounds.rewards**2)
-        self._weight += float(counts.sum())
-        self._between(float(rounds.rewards.min()), float(rounds.rewards.max()))
-
-    def merge(self, answer: _RoundSummary) -> None:
-        if self._count is not None and answer.counted is not None:
-            self._count.merge(answer.counted)
-        self._often[answer.actions] += answer.often
-        self._sums += answer.feature_sums
-        self._squares += answer.feature_squares
-        self._rewards += answer.reward_squares
-        self._weight += answer.total_weight
-        self._between(answer.smallest, answer.largest)
-
-    def answer(self) -> _RoundSummary:
-        seen = np.flatnonzero(self._often)
-        return _RoundSummary(
-            self._weight, seen, self._often[seen], self._sums, self._squares, self._rewards,
-            self._smallest, self._largest,
-            None if self._count is None else self._count.answer(),
-        )  # fmt: skip
-
-    def _between(self, smallest: float, largest: float) -> None:
-        self._smallest, self._largest = min(self._smallest, smallest), max(self._largest, largest)
+from manyarms.prior_learning.newton_search import FEW, NewtonResult, newton_search
+from manyarms.prior_learning.round_summary import RoundSummary, SummariseRounds
 
 
 class Evidence(ABC):
@@ -135,7 +43,7 @@ class Evidence(ABC):
         negligible: The largest improvement of the objective that counts as none.
     """
 
-    summary: _RoundSummary | None
+    summary: RoundSummary | None
     seen: Int[Array, " m"]
     total_weight: float
     residual_degrees: float
@@ -174,9 +82,13 @@ class Evidence(ABC):
         value, weights = self.solve(hyper, eta)
         return value + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), weights
 
+    def value(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> float:
+        """The objective at η alone."""
+        return self.posterior(hyper, eta, avoid_boundary=avoid_boundary)[0]
+
     def approach(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[Vector, float]:
         """A start for the search, nearer to the maximum than η if that is cheap, and at most the value at η."""
-        return eta, self.posterior(hyper, eta, avoid_boundary=avoid_boundary)[0]
+        return eta, self.value(hyper, eta, avoid_boundary=avoid_boundary)
 
     @abstractmethod
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
@@ -197,7 +109,7 @@ class ExactEvidence(Evidence):
         if isinstance(logs, Statistics):
             statistics = logs
         else:
-            self.summary = engine.total(logs, _SummariseRounds(likelihood, n_actions, logs.dim))
+            self.summary = engine.total(logs, SummariseRounds(likelihood, n_actions, logs.dim))
             assert self.summary.counted is not None
             statistics = self.summary.counted.statistics
         self.observed: ObservedRows = observe(statistics, 1.0)
@@ -241,20 +153,23 @@ class ApproximateEvidence(Evidence):
     An evaluation runs the variational loop to its end, starting from the sites of the last evaluation. If rounds are
     not in memory, each step is a pass. At the end of the loop the derivative of the bound by η is that of the prior's
     part alone, so the gradient of the exact case serves here too. Laplace's evidence has no such property, and its
-    derivative is taken by differences.
+    derivative is taken by differences. On a GPU the rounds are copied once, and loops and derivatives stay there.
     """
 
     step, negligible = 2e-2, 1e-5
 
-    def __init__(self, logs: Logs, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL):
+    def __init__(self, logs: Logs, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL, device: str = CPU):
         if likelihood.treatment == "paper":
             raise InputError('treatment "paper" has no evidence to learn a prior from.', 'Use treatment "variational".')
         self._likelihood, self._engine = likelihood, engine
         self._logs = logs.counted() if isinstance(logs, LoggedData) else logs
-        self._start: Site | Statistics | None = None
-        self._last: tuple[Hyperparameters, Vector, HierarchicalGaussian, Approximation, float] | None = None
+        self._device, self._there, self._rounds = device, None, None
+        if isinstance(self._logs, LoggedData) and device == CPU:
+            self._rounds = RoundsByAction(self._logs.contexts, self._logs.actions)
+        self._start: Start = None
+        self._last: tuple[Hyperparameters, Vector, Approximation, float] | None = None
         """The last evaluation, and its tolerance: a search asks for its end more than once."""
-        self.summary = summary = engine.total(logs, _SummariseRounds(likelihood, n_actions, logs.dim))
+        self.summary = summary = engine.total(logs, SummariseRounds(likelihood, n_actions, logs.dim))
         self.total_weight, self.seen = summary.total_weight, summary.actions
         self.residual_degrees = self.total_weight - float(np.minimum(summary.often, logs.dim).sum())
         self.feature_sizes = np.sqrt(summary.feature_squares)
@@ -266,21 +181,25 @@ class ApproximateEvidence(Evidence):
     def at(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[float, Vector]:
         if self._likelihood.treatment != "laplace":
             return super().at(hyper, eta, avoid_boundary=avoid_boundary)
-        here, _ = self.posterior(hyper, eta, avoid_boundary=avoid_boundary)
+        here = self.value(hyper, eta, avoid_boundary=avoid_boundary)
         slope = np.empty(len(eta))
         for i, row in enumerate(1e-4 * np.eye(len(eta))):
-            high, low = (self.posterior(hyper, eta + sign * row, avoid_boundary=avoid_boundary)[0] for sign in (1, -1))
+            high, low = (self.value(hyper, eta + sign * row, avoid_boundary=avoid_boundary) for sign in (1, -1))
             slope[i] = (high - low) / 2e-4
         return here, slope
 
     def log_evidence(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, Vector]:
-        prior, result = self._approximate(hyper, eta)
-        by_part = evidence_gradient(prior, observe(result.statistics, 1.0), hyper.groups)
+        result = self._approximate(hyper, eta)
+        by_part = result.evidence(hyper.groups)
         return result.log_evidence, hyper.gradient(eta, by_part, result.dispersion_slope)
 
     def solve(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, HierarchicalGaussian]:
-        _, result = self._approximate(hyper, eta)
+        result = self._approximate(hyper, eta)
         return result.log_evidence, result.weights
+
+    def value(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> float:
+        result = self._approximate(hyper, eta)
+        return result.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0)
 
     def approach(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[Vector, float]:
         """η and sites in turn, each the best given the other, until η stays where it is.
@@ -292,41 +211,46 @@ class ApproximateEvidence(Evidence):
         if hyper.learn_noise or hyper.size > FEW or self._likelihood.treatment != "variational":
             return super().approach(hyper, eta, avoid_boundary=avoid_boundary)
         # Sites under the prior as given: means that are integrated out are too vague to begin with.
-        first = approximate(hyper.given, self._logs, self._likelihood, engine=self._engine, tolerance=_LOOSE)
+        first = self._loop(hyper.given, self._likelihood, tolerance=_ROUGH)
         self._start = _sites(first)
-        start, (_, result) = eta, self._approximate(hyper, eta, tolerance=_LOOSE)
+        start, result = eta, self._approximate(hyper, eta, tolerance=_LOOSE)
         least = result.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0)
-        turns = list[tuple[Vector, Vector]]()
+        turns, curvature = list[tuple[Vector, Vector]](), None
         try:
             for _ in range(_TURNS):
-                best = self._best_for_sites(hyper, eta, result.statistics, avoid_boundary)
-                turns.append((eta, best))
+                best = self._best_for_sites(hyper, eta, result, avoid_boundary, curvature)
+                curvature = best.curvature
+                turns.append((eta, best.eta))
                 eta = np.clip(_extrapolated(turns), *hyper.bounds())
-                _, result = self._approximate(hyper, eta, tolerance=_LOOSE, max_iterations=_STEPS_PER_TURN)
+                result = self._approximate(hyper, eta, tolerance=_LOOSE, max_iterations=_STEPS_PER_TURN)
                 if np.abs(eta - turns[-1][0]).max() < _NEAR:
                     break
-            better = self.posterior(hyper, eta, avoid_boundary=avoid_boundary)[0] >= least
+            better = self.value(hyper, eta, avoid_boundary=avoid_boundary) >= least
         except NumericalError:
             better = False
         return (eta if better else start), least
 
-    def _best_for_sites(self, hyper: Hyperparameters, eta: Vector, sites: Statistics, avoid_boundary: bool) -> Vector:
-        """The η that makes the Gaussian rounds in place of clicks most likely."""
-        observed = observe(sites, 1.0)
+    def _best_for_sites(
+        self, hyper: Hyperparameters, eta: Vector, at_eta: Approximation, avoid_boundary: bool,
+        curvature: Float[Array, "p p"] | None,
+    ) -> NewtonResult:  # fmt: skip
+        """The search for the η that makes the Gaussian rounds in place of clicks most likely."""
 
         def objective(x: Vector) -> tuple[float, Vector]:
-            by_part = evidence_gradient(hyper.build(x)[0], observed, hyper.groups)
+            by_part = at_eta.evidence(hyper.groups, None if x is eta else hyper.build(x)[0])
             extra, extra_slope = hyper.penalty(x) if avoid_boundary else (0.0, 0.0)
             return by_part.log_evidence + extra, hyper.gradient(x, by_part, 0.0) + extra_slope
 
+        low, high = hyper.bounds()
+        inside = eta if np.all((low <= eta) & (eta <= high)) else np.clip(eta, low, high)
         reach = np.where(hyper.log_scales() > 0, 1.0, np.inf)
-        inside = np.clip(eta, *hyper.bounds())
-        return newton_search(objective, inside, hyper.bounds(), reach, _LOOSE, 20, lambda value: None).eta
+        return newton_search(objective, inside, (low, high), reach, _LOOSE, 20, lambda value: None, curvature)
 
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
         likelihood = self._likelihood.with_dispersion(dispersion)
         fitted = fit_weights(
-            prior, self._logs, likelihood, engine=self._engine, start=self._start, tolerance=_PRECISE
+            prior, self._logs, likelihood, engine=self._engine, start=self._start, tolerance=_PRECISE,
+            device=self._on_device(prior),
         )  # fmt: skip
         return posterior_of(fitted, self._logs, prior, likelihood)
 
@@ -337,26 +261,44 @@ class ApproximateEvidence(Evidence):
         *,
         tolerance: float | None = None,
         max_iterations: int = MAX_ITERATIONS,
-    ) -> tuple[HierarchicalGaussian, Approximation]:
+    ) -> Approximation:
         if tolerance is None:
             # A derivative by differences needs more digits than one by Fisher's identity.
             tolerance = 1e-9 if self._likelihood.treatment == "laplace" else 1e-7
         if self._last is not None and self._last[0] is hyper and np.array_equal(self._last[1], eta):
-            prior, result, reached = self._last[2:]
+            result, reached = self._last[2:]
             if reached <= tolerance:
-                return prior, result
+                return result
         prior, dispersion = hyper.build(eta)
-        result = approximate(
-            prior, self._logs, self._likelihood.with_dispersion(dispersion), engine=self._engine, start=self._start,
-            tolerance=tolerance, max_iterations=max_iterations,
-        )  # fmt: skip
+        likelihood = self._likelihood.with_dispersion(dispersion)
+        result = self._loop(prior, likelihood, start=self._start, tolerance=tolerance, max_iterations=max_iterations)
         self._start = _sites(result)
-        self._last = hyper, eta.copy(), prior, result, tolerance if max_iterations == MAX_ITERATIONS else np.inf
-        return prior, result
+        self._last = hyper, eta.copy(), result, tolerance if max_iterations == MAX_ITERATIONS else np.inf
+        return result
+
+    def _loop(self, prior: HierarchicalGaussian, likelihood: Likelihood, **options: Any) -> Approximation:
+        return approximate(
+            prior, self._logs, likelihood,
+            engine=self._engine, rounds=self._rounds, device=self._on_device(prior), **options,
+        )  # fmt: skip
+
+    def _on_device(self, prior: HierarchicalGaussian) -> str | DeviceRounds:
+        """The place of the loop: the rounds on a GPU, copied there when they are first needed."""
+        if self._device == CPU:
+            return CPU
+        if self._there is None:
+            self._there = DeviceRounds(prior, self._logs, self._likelihood, self._device)
+        return self._there
+
+    def release(self) -> None:
+        """Give back the memory of a GPU; a later evaluation takes it anew."""
+        if self._device != CPU:
+            self._there = self._start = self._last = None
 
 
-def _sites(result: Approximation) -> Site | Statistics:
-    return result.statistics if result.sites is None else result.sites
+def _sites(result: Approximation) -> Start:
+    """The start of the next loop: sites as the solver keeps them."""
+    return result.state.sites
 
 
 def _extrapolated(turns: list[tuple[Vector, Vector]]) -> Vector:
@@ -375,15 +317,17 @@ def _extrapolated(turns: list[tuple[Vector, Vector]]) -> Vector:
     return ahead if np.abs(ahead - best).max() <= 2 * _CLOSE else best
 
 
-def evidence_of(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL) -> Evidence:
-    """The evidence that suits a likelihood."""
+def evidence_of(
+    logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL, device: str = CPU
+) -> Evidence:
+    """The evidence that suits a likelihood; that of clicks can be computed on a GPU."""
     if likelihood.treatment == "exact":
         return ExactEvidence(logs, likelihood, n_actions, engine)
     if isinstance(logs, Statistics):
         raise InputError(
             f"must be rounds under {type(likelihood).__name__}; got Statistics.", "Pass LoggedData.", argument="logs"
         )
-    return ApproximateEvidence(logs, likelihood, n_actions, engine)
+    return ApproximateEvidence(logs, likelihood, n_actions, engine, device)
 
 
 def _scale(
@@ -398,15 +342,15 @@ def _scale(
     return Scale(reward, np.sqrt(reward_squares / used), share if _ROUNDING < share < _TINY_SHARE else 1.0)
 
 
-def _constant_column(summary: _RoundSummary) -> int | None:
+def _constant_column(summary: RoundSummary) -> int | None:
     """The first column of the contexts that is the same in all rounds, and not zero: (Σ w φ)² = Σ w Σ w φ² there."""
     squares = summary.total_weight * summary.feature_squares
     columns = np.flatnonzero((squares > 0) & (summary.feature_sums**2 >= (1 - 1e-12) * squares))
     return int(columns[0]) if len(columns) else None
 
 
-_LOOSE, _PRECISE = 1e-2, 1e-8
-"""Gains in nats that end the loop: on the way to a start for the search, and for the posterior itself."""
+_ROUGH, _LOOSE, _PRECISE = 1.0, 1e-2, 1e-8
+"""Gains in nats that end the loop: for first sites, on the way to a start for the search, for the posterior itself."""
 _TURNS, _STEPS_PER_TURN, _NEAR, _CLOSE = 12, 2, 0.02, 0.2
 """The most turns of η and sites, the steps of the loop in each, the change of η that ends them, and that below which
 steps are extrapolated."""

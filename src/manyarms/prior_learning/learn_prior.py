@@ -15,13 +15,15 @@ from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.core.logged_data import as_logs
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, NumericalError
+from manyarms.gpu.device import CPU, as_device
 from manyarms.inference.condition import check_sizes, conditioning_threads
 from manyarms.likelihoods import Bernoulli, Hurdle, Likelihood, Poisson
+from manyarms.likelihoods.device_sites import check_loop
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.logs.log_stream import LogStream
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.training_files import in_memory_if_small, remember_files
-from manyarms.prior_learning.evidence import Evidence, ExactEvidence, evidence_of
+from manyarms.prior_learning.evidence import ApproximateEvidence, Evidence, ExactEvidence, evidence_of
 from manyarms.prior_learning.hyperparameters import Choice, Hyperparameters, Means, Vector
 from manyarms.prior_learning.learnable_parts import around_average
 from manyarms.prior_learning.learned_prior import LearnedPrior
@@ -54,6 +56,7 @@ def learn_prior(
     max_iterations: int = MAX_ITERATIONS,
     progress: Progress = False,
     engine: Engine | str | None = None,
+    device: str = CPU,
 ) -> LearnedPrior:
     """Learn noise, standard deviations and means of a prior from the logs by type-II maximum likelihood.
 
@@ -100,11 +103,14 @@ def learn_prior(
         max_iterations: The most iterations of the search.
         progress: True shows a bar; a function is called as progress(iteration, max_iterations).
         engine: The engine that reads a `LogStream`, as in `fit`.
+        device: "cuda" learns from clicks on a GPU, with the same result within the tolerance of the search
+            (docs/gpu.md).
 
     Returns:
         A `LearnedPrior`: prior, likelihood and posterior, the learned numbers with standard errors, and notes.
     """
     learn_noise, avoid_boundary = as_flag("learn_noise", learn_noise), as_flag("avoid_boundary", avoid_boundary)
+    device = as_device(device)
     if isinstance(prior, str):
         from manyarms.prior_learning.choose_prior import learn_named_prior  # noqa: PLC0415  it uses this function
 
@@ -112,6 +118,7 @@ def learn_prior(
             logs, prior, likelihood,
             effect_cov=effect_cov, action_cov=action_cov, means=means, learn_noise=learn_noise,
             avoid_boundary=avoid_boundary, max_iterations=max_iterations, progress=progress, engine=engine,
+            device=device,
         )  # fmt: skip
     prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian or the name of a kind of prior")
     if prior.observed.groups:
@@ -128,7 +135,7 @@ def learn_prior(
     # A round of weight 1/3 is not noisier than others, but would be taken for it, and actions would seem to differ by
     # noise alone. So where rounds count less with age, the prior is learned from the same rounds at full weight.
     full_weight = logs.ageless() if isinstance(logs, LogStream) else logs
-    evidence = _evidence(full_weight, likelihood, prior.n_actions, engine)
+    evidence = _evidence(full_weight, likelihood, prior, engine, device, avoid_boundary)
     _check_rewards(evidence, likelihood)
     if not evidence.total_weight > 0:
         raise InputError(
@@ -160,10 +167,11 @@ def learn_prior(
         learned = replace(learned, notes=(*learned.notes, _AROUND_AVERAGE))
     if full_weight is not logs:
         # The posterior under the learned prior is of the rounds as they count.
-        aged = _evidence(logs, likelihood, prior.n_actions, engine)
+        aged = _evidence(logs, likelihood, prior, engine, device, avoid_boundary)
         posterior = aged.fit(learned.prior, learned.likelihood.dispersion)
         warnings = tuple(dict.fromkeys((*posterior.fit_warnings, *learned.posterior.fit_warnings)))
         learned = replace(learned, posterior=replace(posterior, fit_warnings=warnings, prior_learned=True), aged=aged)
+    _release(evidence, learned.aged)
     return (
         learned if isinstance(logs, Statistics) else replace(learned, posterior=remember_files(learned.posterior, logs))
     )
@@ -180,9 +188,28 @@ class _Search(NamedTuple):
     converged: bool
 
 
-def _evidence(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine | str | None) -> Evidence:
+def _evidence(
+    logs: Logs | Statistics,
+    likelihood: Likelihood,
+    prior: HierarchicalGaussian,
+    engine: Engine | str | None,
+    device: str,
+    avoid_boundary: bool,
+) -> Evidence:
     rounds = logs if isinstance(logs, Statistics) else in_memory_if_small(logs, likelihood, engine)
-    return evidence_of(rounds, likelihood, n_actions, as_engine(engine))
+    if device != CPU:
+        check_loop(prior, rounds, likelihood)
+        if not avoid_boundary:
+            problem = "a GPU learns standard deviations above zero, and without avoid_boundary one may be zero."
+            raise InputError(problem, 'Use device="cpu".', argument="device")
+    return evidence_of(rounds, likelihood, prior.n_actions, as_engine(engine), device)
+
+
+def _release(*used: Evidence | None) -> None:
+    """Give back the memory of a GPU."""
+    for evidence in used:
+        if isinstance(evidence, ApproximateEvidence):
+            evidence.release()
 
 
 def relearn(learned: LearnedPrior, logs: LoggedData | Statistics) -> RewardPosterior:
@@ -273,7 +300,7 @@ def _search(
         excess = float(evidence.log_evidence(hyper, eta)[1] @ scales)
         c = np.sqrt(max(1.0 + excess / evidence.total_weight, 1e-12))
         rescaled = np.clip(eta + np.log(c) * scales, *hyper.bounds())
-        better, _ = evidence.posterior(hyper, rescaled, avoid_boundary=avoid_boundary)
+        better = evidence.value(hyper, rescaled, avoid_boundary=avoid_boundary)
         eta = rescaled if better > value else eta
     eta = np.clip(eta, *hyper.bounds())
     with reporter(progress, max_iterations, "learning the prior") as report:
@@ -283,7 +310,7 @@ def _search(
             report(len(trace) - 1, max_iterations)
 
         eta, iterations = _climb(evidence, hyper, eta, avoid_boundary, max_iterations, accepted)
-    value, _ = evidence.posterior(hyper, eta, avoid_boundary=avoid_boundary)
+    value = evidence.value(hyper, eta, avoid_boundary=avoid_boundary)
     if value > trace[-1]:
         # The search began where it ended: the way to its start counts as a step.
         trace.append(value)
@@ -369,7 +396,7 @@ def _zero(
         zeroed.append(name)
         if hyper.size:
             eta, _ = _climb(evidence, hyper, eta, False, max_iterations, lambda value: None)
-        value, _ = evidence.posterior(hyper, eta, avoid_boundary=False)
+        value = evidence.value(hyper, eta, avoid_boundary=False)
     return hyper, eta, zeroed
 
 
@@ -381,7 +408,7 @@ def _reduced(
     scales = scales[scales >= int(hyper.learn_noise)]
     for place in scales[np.argsort(eta[scales])].tolist():
         reduced, rest = hyper.without(place), np.delete(eta, place)
-        if reduced is not None and evidence.posterior(reduced, rest, avoid_boundary=False)[0] >= value - 1e-6:
+        if reduced is not None and evidence.value(reduced, rest, avoid_boundary=False) >= value - 1e-6:
             name = next(form.name for form, part in hyper.free_forms if part.start <= place < part.stop)
             return name, reduced, rest
     return None

@@ -27,6 +27,7 @@ class NewtonResult(NamedTuple):
 
     eta: Vector
     value: float
+    curvature: Float[Array, "p p"]
     iterations: int
     finished: bool
 
@@ -39,6 +40,7 @@ def newton_search(
     negligible: float,
     max_iterations: int,
     accepted: Callable[[float], None],
+    curvature: Float[Array, "p p"] | None = None,
 ) -> NewtonResult:
     """Climb from η by Newton's steps: curvature by differences of derivatives at the start, then by BFGS.
 
@@ -50,23 +52,24 @@ def newton_search(
         negligible: The gain that is worth no further step.
         max_iterations: The most steps.
         accepted: Called with the value after every step.
+        curvature: That of a similar function, if it is known: it saves as many evaluations as η has numbers.
     """
-    value, slope = objective(eta)
-    curvature, iterations = _curvature(objective, eta, slope, box), 0
+    (value, slope), iterations = objective(eta), 0
+    curvature = _curvature(objective, eta, slope, box) if curvature is None else curvature
     while iterations < max_iterations:
         step = _step(curvature, eta, slope, box, reach)
         gain = float(slope @ step - 0.5 * step @ curvature @ step)
         if not gain > 0.1 * negligible:
-            return NewtonResult(eta, value, iterations, True)
+            return NewtonResult(eta, value, curvature, iterations, True)
         after = _along(objective, eta, value, float(slope @ step), step)
         if after is None:
             # What is left may be rounding error.
-            return NewtonResult(eta, value, iterations, gain < 10 * negligible)
+            return NewtonResult(eta, value, curvature, iterations, gain < 10 * negligible)
         moved, value, new_slope = after
         curvature = _updated(curvature, moved - eta, slope - new_slope)
         eta, slope, iterations = moved, new_slope, iterations + 1
         accepted(value)
-    return NewtonResult(eta, value, iterations, False)
+    return NewtonResult(eta, value, curvature, iterations, False)
 
 
 def _curvature(objective: Objective, eta: Vector, slope: Vector, box: tuple[Vector, Vector]) -> Float[Array, "p p"]:
