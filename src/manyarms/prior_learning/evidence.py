@@ -278,7 +278,8 @@ class ApproximateEvidence(Evidence):
 
     def log_evidence(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, Vector]:
         result = self._approximate(hyper, eta)
-        by_part = gradient_of(*result.state.solved, hyper.groups)
+        posterior, latent = result.state.solved
+        by_part = gradient_of(posterior, latent, hyper.groups)
         return result.log_evidence, hyper.gradient(eta, by_part, result.dispersion_slope)
 
     def solve(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, HierarchicalGaussian]:
@@ -325,8 +326,8 @@ class ApproximateEvidence(Evidence):
 
         def objective(x: Vector) -> tuple[float, Vector]:
             # At its start the rows have been conditioned on already.
-            solved = at_start if x is eta else solve(hyper.build(x)[0], at_start[0].observed)
-            by_part = gradient_of(*solved, hyper.groups)
+            posterior, latent = at_start if x is eta else solve(hyper.build(x)[0], at_start[0].observed)
+            by_part = gradient_of(posterior, latent, hyper.groups)
             extra, extra_slope = hyper.penalty(x) if avoid_boundary else (0.0, 0.0)
             return by_part.log_evidence + extra, hyper.gradient(x, by_part, 0.0) + extra_slope
 
