@@ -259,8 +259,8 @@ def run_jobs(
                     print(f"  {name}: {row['cpu_s']:.2f} CPU s", file=sys.stderr, flush=True)
             if len(sources) > 1:
                 first, second = (np.load(file) for file in answers)
-                scale = max(1.0, float(np.abs(first).max(initial=0.0)))
-                differences[name] = float(np.abs(first - second).max(initial=0.0)) / scale
+                largest = max(1.0, float(np.abs(first).max(initial=0.0)))
+                differences[name] = float(np.abs(first - second).max(initial=0.0)) / largest
     return runs, differences
 
 

@@ -240,9 +240,10 @@ class HierarchicalGaussian(Saved):
 
         def variances(vectors: Float[Array, "m c d"], actions: Int[Array, " m"]) -> Float[Array, "m c"]:
             pulled, moved = self._pull_back(vectors, actions)
-            own = self.action_covariance.times_root(pulled, actions)
-            shared = pulled @ latent_roots(actions)
-            return sum(np.einsum("mcq,mcq->mc", part, part) for part in (moved, own, shared))
+            out = np.einsum("mcq,mcq->mc", moved, moved)
+            for part in (self.action_covariance.times_root(pulled, actions), pulled @ latent_roots(actions)):
+                out += np.einsum("mcq,mcq->mc", part, part)
+            return out
 
         return variances
 

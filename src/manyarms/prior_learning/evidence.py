@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array
+from manyarms._base.checks import Array, check_overflow
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, ObservedRows, Statistics
 from manyarms.core.observed_rows import observe
 from manyarms.engines import LOCAL, Engine
@@ -119,7 +119,9 @@ class ExactEvidence(Evidence):
         self.residual_degrees = self.total_weight - sum(g.response.size for g in groups)
         squares = sum((np.sum(g.root**2, axis=(0, 1)) for g in groups), np.zeros(statistics.dim))
         self.feature_sizes = np.sqrt(squares)
-        rewards = self.observed.residual + sum(float(np.sum(g.response**2)) for g in groups)
+        with np.errstate(over="ignore"):
+            rewards = self.observed.residual + sum(float(np.sum(g.response**2)) for g in groups)
+        check_overflow("squares of rewards", np.array(rewards))
         self.scale = _scale(
             rewards, squares, self.total_weight, self.observed.residual / max(self.residual_degrees, 1.0)
         )
