@@ -399,10 +399,10 @@ class HierarchicalGaussian(Saved):
         self, vectors: Float[Array, "m c d"], actions: Int[Array, " m"]
     ) -> tuple[Float[Array, "m c d"], Float[Array, "m c r"]]:
         """T_aᵀ v = v - R_aᵀ N_a Σ_a v and N_a Σ_a v of vectors of each action, whose squares add up to vᵀ S_a v."""
-        found = list(self.observed.find(actions))
-        rank = max((self.observed.groups[number].rank for number, _, _ in found), default=0)
+        places = list(self.observed.find(actions))
+        rank = max((self.observed.groups[number].rank for number, _, _ in places), default=0)
         out, moved = np.array(vectors), np.zeros((*vectors.shape[:2], rank))
-        for number, where, place in found:
+        for number, where, place in places:
             white = self.action_covariance.times_root(vectors[where], actions[where])
             own = white @ self.gains[number][place].swapaxes(1, 2)
             out[where] -= own @ self.observed.groups[number].root[place]

@@ -60,9 +60,9 @@ def _chunk_by_width(m: PerRound, s: PerRound, narrow: Quadrature, wide: ClosedFo
     out: tuple[PerRound, ...] = ()
     for number in range(lowest, highest + 1):
         rows = np.flatnonzero(band == number)
-        found = apply(number, rows)
-        out = out or tuple(np.empty_like(m) for _ in found)
-        for whole, part in zip(out, found, strict=True):
+        answers = apply(number, rows)
+        out = out or tuple(np.empty_like(m) for _ in answers)
+        for whole, part in zip(out, answers, strict=True):
             whole[rows] = part
     return out
 

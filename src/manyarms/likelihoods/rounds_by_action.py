@@ -17,7 +17,7 @@ from manyarms.linalg.threads import for_each
 PerRound = Float[Array, " n"]
 
 
-class _Block(NamedTuple):
+class _ActionBlock(NamedTuple):
     """Some actions with c rounds each.
 
     Attributes:
@@ -49,12 +49,12 @@ class RoundsByAction:
         self._order = np.concatenate([np.empty(0, dtype=np.int64), *(index.reshape(-1) for _, index in parts)])
         self._actions, ranks = groups.keys, np.minimum(groups.counts, d)
         self._members = {rank: np.flatnonzero(ranks == rank) for rank in np.unique(ranks).tolist()}
-        self._blocks, start, contexts = list[_Block](), 0, contexts[self._order]
+        self._blocks, start, contexts = list[_ActionBlock](), 0, contexts[self._order]
         for members, index in parts:
             rows, rank = slice(start, start + index.size), min(index.shape[1], d)
             place = np.searchsorted(self._members[rank], members)
             block = contexts[rows].reshape(*index.shape, d)
-            self._blocks.append(_Block(groups.keys[members], members, rows, block, rank, place))
+            self._blocks.append(_ActionBlock(groups.keys[members], members, rows, block, rank, place))
             start = rows.stop
 
     def observe(self, weight: PerRound, linear: PerRound) -> ObservedRows:
@@ -69,7 +69,7 @@ class RoundsByAction:
             for rank, members in self._members.items()
         }
 
-        def work(block: _Block) -> None:
+        def work(block: _ActionBlock) -> None:
             shape, out = block.contexts.shape[:2], arrays[block.rank]
             with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported where the rows are used
                 rows, own = block.contexts * root[block.rows].reshape(*shape, 1), response[block.rows].reshape(shape)
@@ -86,7 +86,7 @@ class RoundsByAction:
         sorted_mean, sorted_variance = np.empty(len(self._order)), np.zeros(len(self._order))
         means, variances = weights.action_mean(self._actions), weights.variances()
 
-        def work(block: _Block) -> None:
+        def work(block: _ActionBlock) -> None:
             with np.errstate(over="ignore", invalid="ignore"):
                 sorted_mean[block.rows] = (block.contexts @ means[block.members][:, :, None]).reshape(-1)
                 if with_variance:
