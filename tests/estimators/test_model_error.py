@@ -22,7 +22,8 @@ def rounds(off=0.0, n=N, seed=0, propensities=None, noise=0.5):
     return PolicyResiduals(logs, np.ones(n), predicted, predicted), propensities
 
 
-def test_the_scale_is_that_of_bayes_rule_by_brute_force():
+@pytest.mark.parametrize("right", [0.1, 0.0])
+def test_the_scale_is_that_of_bayes_rule_by_brute_force(right):
     """An oracle without the library: five weighted means, and an integral over the scale."""
     seen, propensities = rounds(off=0.3, n=500, propensities=np.random.default_rng(1).uniform(0.1, 0.9, size=500))
     predicted, rewards = seen.at_logged, seen.logs.rewards
@@ -48,9 +49,9 @@ def test_the_scale_is_that_of_bayes_rule_by_brute_force():
 
     def moment(function):
         inside = integrate.quad(lambda k: function(k) * likelihood(k) * half_cauchy.pdf(k) / span, 0.01, 3.0, limit=500)
-        return 0.1 * function(0.0) * likelihood(0.0) + 0.9 * inside[0]
+        return right * function(0.0) * likelihood(0.0) + (1 - right) * inside[0]
 
-    learned = ModelError.learn(seen, propensities)
+    learned = ModelError.learn(seen, propensities, may_be_right=right > 0)
     total = moment(lambda k: 1.0)
     # A candidate's error may be three times as large as that of the test policies.
     for function in (lambda k: k, lambda k: k**2, lambda k: float(k < 0.2)):
@@ -65,6 +66,14 @@ def test_a_model_that_predicts_what_is_earned_is_trusted_and_one_that_does_not_i
     assert 0.3 < wrong.scale < 1.8
     assert right.shares[right.scales == 0.0].sum() > 0.8
     assert wrong.shares[wrong.scales == 0.0].sum() < 0.01
+
+
+def test_a_model_without_any_error_that_is_known_to_be_wrong_has_the_least_scale():
+    """The evidence for an error of zero is then infinite; without it, the smallest error is the likeliest."""
+    error = ModelError.learn(*rounds(noise=0.0), may_be_right=False)
+    assert_allclose(error.shares.sum(), 1.0)
+    assert error.scales.min() == pytest.approx(3 * 0.01)
+    assert error.scale < 0.05
 
 
 def test_noisy_rounds_leave_the_usual_doubt():

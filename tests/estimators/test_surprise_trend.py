@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import manyarms as ma
-from manyarms.estimators.checked_value import _trend
+from manyarms.estimators.checked_value import _trend, checked_residuals
 from manyarms.estimators.policy_residuals import PolicyResiduals
 from manyarms.estimators.surprise_trend import SurpriseTrend
 
@@ -100,3 +100,29 @@ def test_the_trend_is_kept_if_test_policies_speak_for_it():
     fair = PolicyResiduals(logs, np.ones(n), predicted, predicted)
     assert SurpriseTrend.learn(fair, propensities).slope < -0.05
     assert _trend(fair, propensities).slope == 0.0
+
+
+def clicks_for_reasons(slope, seed=0, n=4000):
+    """Clicks whose rates differ by action, and fall with surprise."""
+    rng = np.random.default_rng(seed)
+    actions, propensities = rng.integers(4, size=n), rng.uniform(0.1, 0.9, size=n)
+    rates = np.array([0.35, 0.4, 0.45, 0.5])[actions] + slope * (-np.log(propensities) - 0.8)
+    rewards = (rng.random(n) < rates).astype(float)
+    return ma.LoggedData(np.ones((n, 1)), actions, rewards, n_actions=4, propensities=propensities)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "slope", "may_be_right"),
+    [(ma.Bernoulli(), -0.15, False), (ma.Gaussian(0.5), -0.15, True), (ma.Bernoulli(), 0.0, True)],
+    ids=["clicks", "linear", "clicks without a trend"],
+)
+def test_a_model_of_clicks_that_needs_a_trend_is_not_held_to_be_right(likelihood, slope, may_be_right):
+    """A line added to a linear model is another linear model; added to a model of clicks it is none that could be."""
+    logs = clicks_for_reasons(slope)
+    train, test = logs.take(np.arange(2000)), logs.take(np.arange(2000, 4000))
+    checked = ma.Checked(ma.fit(train, ma.priors.independent(4, dim=1), likelihood))
+    error = checked_residuals(checked, ma.Uniform(4), test)[2]
+    learned_slope = checked._prepare(test, ma.Uniform(4), None).trend.slope
+    assert learned_slope == pytest.approx(slope, abs=0.05)
+    assert (learned_slope == 0.0) == (slope == 0.0)
+    assert (error.scales.min() == 0.0) == may_be_right

@@ -36,6 +36,7 @@ from manyarms.estimators.value_on_grid import ResidualEvidence, value_on_grid
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
 from manyarms.linalg.threads import one_blas_thread
 from manyarms.posterior import RewardPosterior
+from manyarms.posterior.action_scores import LinearScores
 from manyarms.posterior.posterior import Posterior
 
 
@@ -70,9 +71,18 @@ class _Prepared:
         known = self.scale is not None or not isinstance(self.model, CrossUpdate)
         return None if known else SelectionDoubt(self.posterior, self.informed)
 
+    @property
+    def may_be_right(self) -> bool:
+        """False where the trend shows that the model is wrong, and model and trend together are no model that could be.
+
+        A straight line added to a linear model is a linear model with one more feature, which may be right. Added to a
+        click rate it is not: it can lead out of [0, 1], and a model of clicks has no feature that would do the same.
+        """
+        return self.trend.slope == 0.0 or isinstance(self.posterior.expected_rewards, LinearScores)
+
     @cached_property
     def error(self) -> ModelError:
-        return _model_error(self.scale, self.least_scale, self.rounds, self.propensities)
+        return _model_error(self.scale, self.least_scale, self.rounds, self.propensities, self.may_be_right)
 
 
 @dataclass(frozen=True)
@@ -358,7 +368,8 @@ def pooled_difference(parts: Sequence[tuple[Checked, Policy, Policy, LoggedData]
     rounds = PolicyResiduals.join([prepared.rounds for _, prepared in pairs], logs)
     propensities = np.concatenate([prepared.propensities for _, prepared in pairs])
     first = parts[0][0]
-    return first._checked(joined, _model_error(first.scale, first.least_scale, rounds, propensities))
+    may_be_right = all(prepared.may_be_right for _, prepared in pairs)
+    return first._checked(joined, _model_error(first.scale, first.least_scale, rounds, propensities, may_be_right))
 
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:
@@ -387,10 +398,13 @@ def _trend(rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> Surpris
 
 @one_blas_thread()
 def _model_error(
-    scale: float | None, least: float, rounds: PolicyResiduals, propensities: Float[Array, " n"]
+    scale: float | None, least: float, rounds: PolicyResiduals, propensities: Float[Array, " n"], may_be_right: bool
 ) -> ModelError:
     """The model's error of a given scale, or as these rounds teach it, but not below the least."""
-    error = ModelError.learn(rounds, propensities) if scale is None else ModelError.fixed(scale)
+    if scale is None:
+        error = ModelError.learn(rounds, propensities, may_be_right=may_be_right)
+    else:
+        error = ModelError.fixed(scale)
     return error.at_least(least) if least > 0 else error
 
 

@@ -56,7 +56,9 @@ class ModelError:
         return cls(np.array([scale]), np.ones(1))
 
     @classmethod
-    def learn(cls, rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> ModelError:
+    def learn(
+        cls, rounds: PolicyResiduals, propensities: Float[Array, " n"], *, may_be_right: bool = True
+    ) -> ModelError:
         """The error that test policies find in a log.
 
         The scale κ is 0 with probability `RIGHT`, else half-Cauchy around `USUAL`. A test policy of value m is found
@@ -65,6 +67,7 @@ class ModelError:
         Args:
             rounds: The rounds as they were logged, and the rewards that a held-out model expects.
             propensities: (n,) π_0(a_i | x_i).
+            may_be_right: False if the model is known to be wrong, so that κ is not 0.
         """
         knee = KNEE * error_size(rounds, rounds.mean_reward)
         if knee < SMALLEST:
@@ -76,6 +79,8 @@ class ModelError:
             size = np.hypot(value, knee)
             total = variance / size**2 + scales**2 + _TINY
             log_density -= 0.5 * ((error / size) ** 2 / total + np.log(total)) + np.log(size)
+        if not may_be_right:
+            log_density[0] = -np.inf
         density = np.exp(log_density - log_density.max())
         likely = density > _NEGLIGIBLE * density.sum()
         log_evidence = float(log_density.max() + np.log(density.sum()))
