@@ -219,7 +219,7 @@ def _answer(decision: Decision) -> str:
     # These stand above already.
     for known in (decision.next_step, needed_sentence(decision.sure) if against else "", *larger):
         reason = reason.replace(known, "").strip() if known else reason
-    why = fold("Why", f"<p>{escape(reason)}</p>" if reason else "")
+    why = fold("Why", f"<p>{escape(f'{reason} {decision.checks_summary}.')}</p>" if reason else "")
     return f"{answer}{why}".replace(" %", "&nbsp;%")
 
 
