@@ -83,8 +83,9 @@ INNER_METHODS = frozenset(
         # Of mixing matrices and likelihoods, which only the solvers call.
         "action_size", "add_gram", "add_planned", "apply", "apply_t", "beside", "cross", "extended", "gram_blocks",
         "latent_rows", "plan", "root", "allows", "check", "dispersion_slope", "expected_log_density", "log_density",
-        "log_jacobian", "log_predictive", "mean_reward", "mean_slope", "response", "reward_given", "score", "site",
-        "slopes", "start", "statistics", "treated", "with_dispersion", "log_slope", "derivatives", "minimise",
+        "log_jacobian", "log_predictive", "mean_reward", "mean_slope", "response", "reward_given", "score",
+        "scores_above", "site", "site_and_density", "slopes", "start", "statistics", "treated", "with_dispersion",
+        "log_slope", "derivatives", "minimise",
         # Without arguments, or with the options of a table of results.
         "as_json", "coverage_of", "series", "within", "records", "to_arrow", "to_pandas", "to_polars", "optimal_policy",
     }

@@ -44,7 +44,7 @@ def test_the_command_gives_the_figures_of_the_function(shop, tmp_path):
     assert "<title>Backtest</title>" in page
     days = result.series()
     assert f"{sum(row.is_inside for row in days)} of {len(days)} observed means lie inside their intervals" in page
-    assert "of the forecasts of all rounds held; 95 % are expected." in page
+    assert "of the forecasts for all rounds held; 95 % is expected." in page
     shown = run(*given)
     assert shown.exit_code == (3 if result.alarms else 0) and "95 % interval" in shown.stdout
 

@@ -5,8 +5,9 @@ import pytest
 from device_cases import HERE, stand_in, torch_or_skip
 
 import manyarms as ma
-from manyarms.core import BlockFactor, Statistics
+from manyarms.core.latent_covariance import BlockFactor
 from manyarms.core.observed_rows import observe
+from manyarms.core.statistics import Statistics
 from manyarms.engines import LOCAL
 from manyarms.gpu.batched_posterior import SharedEffects, absorb_actions, action_means
 from manyarms.inference import device_condition

@@ -28,5 +28,5 @@ def test_draws_keep_the_exact_mean_and_tell_of_a_tail_too_heavy_for_them():
 def test_an_estimate_is_printed_without_its_draws():
     posterior = ma.fit(bought([1.0, 0.0, 1.0]), flat(0.0, 1.0), ma.Bernoulli())
     drawn = posterior.value_draws(ma.Uniform(3), np.ones((2, 1)), n_draws=500, rng=np.random.default_rng(0))
-    assert "monte_carlo_std" in repr(drawn)
-    assert len(repr(drawn)) < 1000
+    assert drawn.diagnostics["monte_carlo_std"] > 0
+    assert len(repr(drawn)) < 100
