@@ -279,7 +279,8 @@ def decided(seed):
 
 @pytest.mark.slow
 def test_decisions_are_reached_as_often_as_promised():
-    # 520 problems: the first 200 alone are 3.2 standard errors above the promise, the other 320 are 0.8 below it.
+    # 520 problems: the first 200 alone are 3.2 standard errors above the promise, the other 320 are 0.8 below it. Seeds
+    # from 10,000 on, which were tried once, are 0.1 above, and their first 200 are 0.3 above.
     reached, promised = np.array([decided(seed) for seed in range(520)]).T
     error = np.sqrt((promised * (1 - promised)).sum()) / len(promised)
     assert abs(reached.mean() - promised.mean()) < 3 * error
