@@ -35,8 +35,9 @@ types-of-tests: $(VENV)/.installed-dev  ## every name and attribute that a test 
 layers: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
+# In the order of their names: by number of tests, the files with few and long ones would be left for one process at the end.
 unit: $(VENV)/.installed-dev
-	$(RUN) -m pytest -n 2 --dist loadgroup -rs -m "not slow"
+	$(RUN) -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -rs -m "not slow"
 
 unit-all: $(VENV)/.installed-dev
 	$(RUN) -m pytest -n 2 --dist loadgroup -rs

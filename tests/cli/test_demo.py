@@ -123,6 +123,7 @@ def test_true_values_are_those_of_the_shop_that_was_drawn(figures, dense):
         assert row["true_value"] == pytest.approx(float((probabilities * (dense.x @ truth.T)).sum() / 150), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_saved_script_runs_and_gives_the_demos_figures(figures, folder, tmp_path):
     script = folder / "decide.py"
     found = subprocess.run(

@@ -39,6 +39,7 @@ def test_a_killed_dask_worker_changes_nothing(dask_client, prior, tmp_path):
     assert_same_posterior(result, expected, 1e-8)
 
 
+@pytest.mark.slow
 def test_a_dask_worker_that_dies_when_the_work_reaches_it_changes_nothing(
     dask_client, stream, prior, tmp_path, monkeypatch
 ):

@@ -69,6 +69,7 @@ def test_rows_of_other_data_are_refused_and_can_be_made_anew(weighed, tmp_path):
     assert {result.truth for result in after.values()} == {1.5}
 
 
+@pytest.mark.slow
 def test_rows_without_a_digest_are_taken_on_only_if_their_truth_is_that_of_the_data(weighed, tmp_path):
     store = Store(tmp_path / "out")
     run([weighed("1 2")], store, workers=1)

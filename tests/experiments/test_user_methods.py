@@ -135,6 +135,7 @@ def test_an_answer_of_the_wrong_kind_is_never_a_row(name, kind, words, tmp_path)
     assert Store(tmp_path / "out").read() == {}
 
 
+@pytest.mark.slow
 def test_numbers_of_any_width_become_rows(tmp_path):
     (tmp_path / "bad.py").write_text(BAD)
     grids = [Grid(SMALL, "ope", ("single",), (40,), 1)]
@@ -159,6 +160,7 @@ def test_a_method_that_fails_is_named_with_its_cell_before_anything_else_is_run(
     assert Store(tmp_path / "out").read() == {}
 
 
+@pytest.mark.slow
 def test_what_was_finished_before_a_method_failed_stays_and_nothing_is_begun_after(own, tmp_path):
     grids = [Grid(SMALL, "opl", ("late", "DM (Bayes)"), (40,), 6)]
     with pytest.raises(CellError, match=r"late failed on .*rows over 40"):

@@ -40,6 +40,7 @@ def grid_posterior(model, x, actions, rewards, points=31):
     return centre, (theta - centre).T @ (weight[:, None] * (theta - centre)), (mean, cov)
 
 
+@pytest.mark.slow
 def test_sampler_agrees_with_a_grid():
     """First and second moments of θ, and the mean of ψ, within five of the sampler's standard errors."""
     from polya_gamma import effective_size, r_hat, sweeps

@@ -156,6 +156,7 @@ def test_structure_and_dense_factor_agree_on_every_quantity(monkeypatch):
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_effects_that_all_meet_are_refused_when_they_are_too_many():
     rng = np.random.default_rng(0)
     weights = sparse.random_array((3000, 2500), density=0.02, format="csr", rng=rng)

@@ -219,6 +219,7 @@ def test_one_action_and_one_context_have_the_exact_predictive_of_clicks():
     assert row.prior_mean == pytest.approx(tail(lambda p: p), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_thousands_of_categories_take_seconds():
     rng = np.random.default_rng(17)
     categories = np.arange(9000) % 3000
