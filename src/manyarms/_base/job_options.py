@@ -108,9 +108,9 @@ class LogOptions(TypedDict, total=False):
     weight: Annotated[str | None, Option(None, "Column of row weights (default: every row counts once).")]
     group: Annotated[
         str | None,
-        Option(None, "Column of users or sessions. Standard errors are clustered by it: their rounds are related."),
+        Option(None, "Column of user or session ids, whose rounds are related. Standard errors are clustered by it."),
     ]
-    time: Annotated[str | None, Option(None, "Column of times. Required with --half-life and --maturity.")]
+    time: Annotated[str | None, Option(None, "Column of times. Required with --half-life or --maturity.")]
     segment: Annotated[
         str | None,
         Option(None, "Column of segments, such as countries, to show gains for each. It may be a context column."),
@@ -150,7 +150,7 @@ class LogOptions(TypedDict, total=False):
     ]
     maturity: Annotated[
         timedelta | None,
-        Option(None, "Leave out rounds younger than this, such as 2d: more reward may still come.", metavar="DURATION"),
+        Option(None, "Leave out rounds younger than this (such as 2d): rewards may be incomplete.", metavar="DURATION"),
     ]
     now: Annotated[
         datetime | None,
@@ -241,6 +241,7 @@ OWN = (
     "shares:FILE: your own policy, as a table with a share of the traffic for each item.\n\n"
     "To name a policy, write NAME= before it, as in new=column:recommended."
 )
+SOFTMAX_DEFAULT = "to greedy (default: the standard deviation of the expected rewards of the logged actions)."
 POSITIONS = "If your own policy gives ranked lists: the weight of each position, top first, such as 1,0.5,0.25."
 
 
@@ -302,9 +303,9 @@ class ProposalOptions(TypedDict, total=False):
         Names,
         Option(
             ("greedy", "pessimistic", "softmax"),
-            "Policies to evaluate, separated by commas. The first five are learned from the logs; uniform is not.\n\n"
-            f"{RULES.replace('softmax:temperature', 'softmax[:temperature]')}{OWN}\n\nWithout a number, the "
-            "temperature of softmax is the standard deviation of the expected rewards of the logged actions.",
+            "Policies to evaluate, separated by commas. Those from greedy to epsilon-greedy learn from the logs.\n\n"
+            + RULES.replace("softmax:temperature", "softmax[:temperature]").replace("to greedy.", SOFTMAX_DEFAULT)
+            + OWN,
             metavar="NAME,FILE,...",
         ),
     ]
@@ -319,7 +320,7 @@ class SplitOptions(TypedDict, total=False):
         Option(
             None,
             "Column of times. With it, policies are learned from the earlier half of the rounds and evaluated on the "
-            "later half. Required with --half-life and --maturity.",
+            "later half. Required with --half-life or --maturity.",
         ),
     ]
 

@@ -53,9 +53,9 @@ def backtest_command(
 ) -> None:
     """Forecast each day from the days before it, and compare with the outcome.
 
-    Forecasts the mean reward of each period (a day by default): of all rounds,
-    of each category and, with --logged-by, of each policy. The intervals include
-    the noise of individual rewards. An alarm is raised when the forecasts no
+    Forecasts the mean reward in each period (a day by default) for all rounds
+    together, for each category and, with --logged-by, for each policy. The
+    intervals include the noise of individual rewards. An alarm is raised when the forecasts no
     longer hold. The exit code is 3 if there was an alarm, and 0 otherwise.
     --time is required.
     """

@@ -101,9 +101,9 @@ def update_command(
 
     With Gaussian rewards, the result is the same as that of a fit on all the
     logs with the same prior and noise, which an update does not learn again. A
-    file that the model has seen is refused, so a job can safely run twice. If
-    --maturity left out the youngest rounds of a file, pass the file again later:
-    the rounds that have become old enough are added. With --half-life, the
+    file that the model has seen in full is refused, so a job can safely run
+    twice. If --maturity left out the youngest rounds of a file, pass the file
+    again later: only rounds that are new to the model are added. With --half-life, the
     rounds that are already in the model lose weight as they age. With --catalog,
     new actions are added if the prior knows their category (or tags, or place in
     the taxonomy). An action with a new category needs a new fit. To update a

@@ -143,8 +143,8 @@ class Backtest(Tabular):
         first, others = self.alarms[0], len(self.alarms) - 1
         more = f" There are {others:,} more alarms." if others > 1 else " There is one more alarm." if others else ""
         return (
-            f"The alarm came in the period {first.period}, at odds of {odds_in_words(first.evidence)} against the forecasts. "
-            f"{odds}.{more} Either the rewards have changed, or the model is wrong about their spread."
+            f"The alarm came in the period {first.period}, at odds of {odds_in_words(first.evidence)} against the "
+            f"forecasts. {odds}.{more} Either the rewards have changed, or the model is wrong about their spread."
         )
 
     @property
