@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 import manyarms as ma
-from manyarms.errors import InputError
+from manyarms.errors import InputError, NumericalError
 from manyarms.prior_learning.evidence import ExactEvidence
 from manyarms.prior_learning.hyperparameters import Hyperparameters
 
@@ -465,3 +465,10 @@ def test_effects_that_move_no_action_leave_what_is_learned_without_them():
         found.likelihood.noise_std,
     )  # fmt: skip
     assert_allclose(found.log_evidence, truth, rtol=1e-9)
+
+
+def test_rewards_whose_squares_overflow_are_refused():
+    # A single round per action: its rows are kept as they are, so that no earlier sum overflows.
+    logs = ma.LoggedData(np.ones((6, 2)), np.arange(6), np.full(6, 1e200), n_actions=6)
+    with pytest.raises(NumericalError, match="overflow"):
+        ma.learn_prior(logs, ma.priors.independent(6, dim=2), ma.Gaussian(1.0))
