@@ -105,3 +105,11 @@ def test_a_clip_is_a_floor_on_the_propensity(world):
     policy, contexts, actions, rewards, p = world
     with pytest.raises(RangeError, match="clips must be from 0 to 1; row 1 has 20"):
         ma.check_weights(policy, ma.LoggedData(contexts, actions, rewards, p, 6), clips=[0.0, 20.0])
+
+
+def test_the_shape_of_a_tail_has_no_gap_where_a_grid_point_is_zero():
+    """Sixteen largest weights whose quartile is a third of the way: one of the θ on the grid is exactly zero."""
+    tail = np.array([1.1, 1.2, 1.5, 2.0, *np.linspace(2.1, 4.0, 12)])
+    weights = np.concatenate([np.ones(64), tail])
+    beside = np.concatenate([np.ones(64), tail + np.where(tail == 2.0, 1e-7, 0.0)])
+    assert_allclose(pareto_k(weights), pareto_k(beside), rtol=1e-6)

@@ -46,7 +46,9 @@ def _fit_shape(excess: Float[Array, " m"]) -> float:
     quartile = excess[int(n / 4 + 0.5) - 1]
     theta = 1.0 / excess[-1] + (1.0 - np.sqrt(count / (np.arange(1, count + 1) - 0.5))) / (3.0 * quartile)
     k = np.log1p(-theta[:, None] * excess).mean(axis=1)
-    profile = n * (np.log(-theta / k) - k - 1.0)
+    # θ can be zero to the last digit. There k is zero too, and -θ / k goes to one over the mean.
+    inverse_scale = np.divide(-theta, k, out=np.full(count, 1.0 / excess.mean()), where=k != 0.0)
+    profile = n * (np.log(inverse_scale) - k - 1.0)
     share = np.exp(profile - profile.max())
     mean = float(share @ theta / share.sum())
     return float(np.log1p(-mean * excess).mean())
