@@ -14,6 +14,8 @@ import numpy as np
 from manyarms._base.files import replace_files
 
 SHIP = 0.975
+SURE = (0.975, 0.95, 0.9)
+"""Values of `sure`, the probability that a ship needs, which are compared."""
 COMMAND = "    python studies/decisions.py"
 
 Row = dict[str, Any]
@@ -143,6 +145,26 @@ def _most_true_ships(rows: list[Row]) -> int:
     ends = np.append(np.diff(probability[order]) != 0, True)
     allowed = ends & (wrong <= 0.01 * (right + wrong))
     return int(right[allowed].max(initial=0))
+
+
+def thresholds(rows: Iterable[Row], by: str) -> Iterator[str]:
+    """The ships of `Checked` for several values of `sure`, as lines of a Markdown table.
+
+    Power is a share of that of the bare posterior at the usual threshold.
+    """
+    parts = {"all": defaultdict[str, list[Row]](list)}
+    for row in rows:
+        for part in ("all", row[by]):
+            parts.setdefault(part, defaultdict(list))[row["method"]].append(row)
+    yield _line(by, *(f"{name} at {sure:g}" for sure in SURE for name in ("ships", "false", "power / posterior's")))
+    yield "|---" * (1 + 3 * len(SURE)) + "|"
+    for part, by_method in parts.items():
+        usual = sum(row["probability"] >= SHIP and row["true_gain"] > 0 for row in by_method["posterior"])
+        cells = list[Any]()
+        for sure in SURE:
+            better = [row["true_gain"] > 0 for row in by_method["Checked"] if row["probability"] >= sure]
+            cells += [len(better), len(better) - sum(better), f"{sum(better) / usual:.3f}"]
+        yield _line(part, *cells)
 
 
 def table_of_clicks(summary: Iterable[Row]) -> Iterator[str]:

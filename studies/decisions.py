@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from decision_methods import answer, gains_over_log, noise_of, without_propensities
-from decision_tables import draw, hindsight, refresh, summarise, table, table_of_clicks, targets
+from decision_tables import draw, hindsight, refresh, summarise, table, table_of_clicks, targets, thresholds
 from decision_worlds import LOGGING, World, given_policies, load_world, logging_policy, write_log
 
 import manyarms as ma
@@ -181,7 +181,10 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--without-propensities", action="store_true", help="estimate the logging policy from the log")
     parser.add_argument("--by", choices=["rounds", "set", "logging", "candidate"], default="rounds")
     parser.add_argument(
-        "--table", nargs="+", choices=["methods", "targets", "hindsight"], default=["methods", "targets"]
+        "--table",
+        nargs="+",
+        choices=["methods", "targets", "hindsight", "thresholds"],
+        default=["methods", "targets"],
     )
     parser.add_argument("--figure", type=Path, help="also draw coverage and power by rounds as an SVG file")
     parser.add_argument(
@@ -212,7 +215,10 @@ def markdown(args: argparse.Namespace) -> Iterator[str]:
         chosen, chosen_clicks = ([row for row in part if row["likelihood"] == likelihood] for part in (rest, clicks))
         summary = summarise(chosen, args.by) if chosen else []
         if chosen:
-            makers = {"methods": (table, summary), "targets": (targets, summary), "hindsight": (hindsight, chosen)}
+            makers = {
+                "methods": (table, summary), "targets": (targets, summary), "hindsight": (hindsight, chosen),
+                "thresholds": (thresholds, chosen),
+            }  # fmt: skip
             tables += [makers[kind][0](makers[kind][1], args.by) for kind in args.table]
             if args.figure:
                 draw(summarise(chosen), args.figure)

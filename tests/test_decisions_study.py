@@ -184,7 +184,7 @@ def test_refreshing_a_page_replaces_the_tables_below_a_command_and_nothing_else(
 def test_every_command_on_the_page_has_the_tables_that_it_prints(rows, tmp_path):
     """Headers and number of columns; the figures need the real data."""
     from decision_open_bandit import summarise_clicks
-    from decision_tables import COMMAND, hindsight, refresh, summarise, table, table_of_clicks, targets
+    from decision_tables import COMMAND, hindsight, refresh, summarise, table, table_of_clicks, targets, thresholds
     from decisions import arguments
 
     page = tmp_path / "decisions.md"
@@ -196,7 +196,10 @@ def test_every_command_on_the_page_has_the_tables_that_it_prints(rows, tmp_path)
     def headers(words):
         args = arguments().parse_args(words)
         summary = summarise(rows, args.by)
-        kinds = {"methods": (table, summary), "targets": (targets, summary), "hindsight": (hindsight, rows)}
+        kinds = {
+            "methods": (table, summary), "targets": (targets, summary), "hindsight": (hindsight, rows),
+            "thresholds": (thresholds, rows),
+        }  # fmt: skip
         tables = [kinds[kind][0](kinds[kind][1], args.by) for kind in args.table]
         if args.sets == ["open-bandit"]:
             tables = [table_of_clicks(summarise_clicks([clicks]))]
@@ -241,3 +244,15 @@ def test_power_in_hindsight_is_that_of_the_best_threshold():
     )
     shipped = (probabilities[gains > 0] >= 0.975).sum()
     assert list(hindsight(rows, "rounds"))[2] == f"| all | {best / shipped:.3f} |"
+
+
+def test_thresholds_count_the_ships_at_each_probability():
+    """Three candidates that ship at other thresholds, the last one wrongly; the posterior ships the first two."""
+    from decision_tables import thresholds
+
+    rows = [
+        {"method": method, "rounds": 10, "probability": probability, "true_gain": gain}
+        for method, probabilities in {"posterior": (1.0, 1.0, 0.5), "Checked": (0.98, 0.96, 0.92)}.items()
+        for probability, gain in zip(probabilities, (1.0, 1.0, -1.0), strict=True)
+    ]
+    assert list(thresholds(rows, "rounds"))[2] == "| all | 1 | 0 | 0.500 | 2 | 0 | 1.000 | 3 | 1 | 1.000 |"
