@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import manyarms as ma
 from manyarms.cli import app
+from manyarms.cli.main import EXAMPLES
 from manyarms.cli.terminal import FLAGS_OF_ARGUMENTS, error_line
 from manyarms.errors import InputError
 
@@ -201,3 +202,14 @@ def test_an_argument_without_a_flag_keeps_its_name_and_a_remedy_by_flags_goes_fi
 def test_help_shows_the_extras_of_an_engine_in_brackets():
     shown = " ".join(CliRunner().invoke(app, ["fit", "--help"]).output.replace("│", " ").split())
     assert "install manyarms[dask] or manyarms[spark]" in shown
+
+
+@pytest.mark.parametrize("columns", [60, 80, 109, 110, 160])
+def test_help_cuts_no_word_at_any_width(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for name in (command.__name__.removesuffix("_command").replace("_", "-") for command in EXAMPLES):
+        shown = CliRunner().invoke(app, [name, "--help"]).output
+        assert "…" not in shown
+    shown = CliRunner().invoke(app, ["decide", "--help"]).output
+    assert "pessimistic[:delta]:" in shown and "new=column:recommended" in shown
+    assert all(heading in shown for heading in ("Options", "Logs", "Catalog", "Model"))

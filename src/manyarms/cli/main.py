@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Annotated, Any, no_type_check
 
 import typer
+from typer.core import TyperCommand
 
 from manyarms._version import __version__
 from manyarms.cli.backtest_command import backtest_command
@@ -55,6 +57,33 @@ EXAMPLES = {
     reproduce_command: "reproduce synthetic-opl movielens --quick --data my-data",
 }
 
+ROOMY = 110
+"""Columns from which the boxed help has room for its words; a narrower terminal gets plain help, which cuts none."""
+
+
+class Command(TyperCommand):
+    """A subcommand whose help never cuts a word."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help in boxes where these have room, else in two plain columns."""
+        if shutil.get_terminal_size().columns < ROOMY:
+            self.rich_markup_mode = None
+        super().format_help(ctx, formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options of plain help, under the headings of the boxes."""
+        sections = dict[str, list[tuple[str, str]]]()
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                heading = getattr(parameter, "rich_help_panel", None) or kind
+                flags, text = record
+                sections.setdefault(heading, []).append((flags, text.replace("\\[", "[")))  # escaped for the boxes
+        for heading, rows in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="manyarms",
     help="Bayesian off-policy evaluation and learning when there are many actions.",
@@ -72,9 +101,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command, example in EXAMPLES.items():
-    app.command(command.__name__.removesuffix("_command").replace("_", "-"), epilog=f"Example: manyarms {example}")(
-        command
-    )
+    name = command.__name__.removesuffix("_command").replace("_", "-")
+    app.command(name, cls=Command, epilog=f"Example: manyarms {example}")(command)
 
 
 def _print_version(requested: bool) -> bool:
