@@ -2,8 +2,10 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from small_experiments import outcome
 
@@ -12,11 +14,14 @@ from manyarms.experiments import (
     Synthetic,
     compute,
 )
-from manyarms.experiments.cell import Table, score
+from manyarms.experiments.cell import Cell, Table, draw_log, draw_world, score
 from manyarms.experiments.figure import PAPER_SIZE, QUICK
+from manyarms.experiments.methods import MethodTask
 from manyarms.experiments.paper_synthetic import SMALL_ERRORS, SMALL_REWARDS
 from manyarms.experiments.paper_text import KUAIREC_2000, PAPER_TEXT
 from manyarms.experiments.reproduction import figures
+from manyarms.likelihoods import Bernoulli
+from manyarms.posterior import fit
 
 
 def test_the_smaller_catalog_agrees_with_an_independent_implementation():
@@ -43,6 +48,62 @@ def test_figures_have_distinct_names_known_methods_and_claims_on_what_they_run()
                     continue  # it names a number of rounds that the quick size leaves out
                 assert result.comparisons, f"{name}: {claim.text} rests on nothing at size {size.name}"
                 assert result.verdict != "not run", f"{name}: {claim.text} needs what is not run at {size.name}"
+
+
+GRIDS = {
+    "grid-opl": ("opl", "uniform", False),
+    "grid-ope": ("ope", "uniform", False),
+    "grid-epsilon-greedy": ("opl", "epsilon-greedy", False),
+    "grid-misspecified-likelihood-opl": ("opl", "uniform", True),
+    "grid-misspecified-likelihood-ope": ("ope", "uniform", True),
+    "grid-misspecified-prior-opl": ("opl", "uniform", False),
+    "grid-misspecified-prior-ope": ("ope", "uniform", False),
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_each_grid_of_the_appendix_has_a_panel_for_every_number_of_actions_and_latent_dimension(name):
+    kind, logging, binary = GRIDS[name]
+    figure = figures()[name]
+    problems = [panel.problem for panel in figure.panels]
+    wanted = [(K, latent) for K in (100, 1000) for latent in (5, 10, 20)]
+    assert [(p.n_actions, p.latent_dim, p.dim, p.logging, p.binary) for p in problems] == [
+        (K, latent, 10, logging, binary) for K, latent in wanted
+    ]
+    assert {panel.kind for panel in figure.panels} == {kind}
+    paper = {"sDM", "DM (Bayes)", "DM (Freq)", "IPS", "snIPS", "DR", "MIPS", "PC"}
+    prior = {"sDM", "DM (Bayes)", *(f"sDM, prior off by {v}" for v in ("0.5", "1", "1.5"))}
+    for panel in figure.panels:
+        assert set(panel.methods) >= (prior if "prior" in name else paper)
+
+
+def test_at_paper_size_gradient_learners_of_the_grids_have_fifty_instances():
+    for name, (kind, _, _) in GRIDS.items():
+        counts = {m: grid.instances for grid in figures()[name].grids(PAPER_SIZE) for m in grid.methods}
+        assert min(counts.values()) >= 50, (name, kind, counts)
+
+
+def test_rows_of_the_published_run_on_synthetic_problems_are_still_wanted():
+    """A changed label or method name would compute thousands of cells again."""
+    stored = Path(__file__).parents[2] / "docs" / "reproduction" / "rows.parquet"
+    keys = pq.read_table(stored, columns=["problem", "kind", "method", "n", "instance"]).to_pylist()
+    wanted = {cell for figure in figures().values() for grid in figure.grids(PAPER_SIZE) for cell in grid.cells()}
+    synthetic = [Cell(**key) for key in keys if key["problem"].startswith("synthetic")]
+    assert synthetic and set(synthetic) <= wanted
+
+
+def test_sdm_has_the_papers_treatment_of_clicks_beside_the_variational_one():
+    """Each is the posterior that the likelihood of its name gives, and they differ."""
+    problem = Synthetic(n_actions=50, dim=3, latent_dim=3, binary=True)
+    world, logs = draw_world(problem, 0), draw_log(problem, 0, 300)
+    task = MethodTask(logs, world.known, None, np.random.default_rng(0))
+    values = {}
+    for name, treatment in (("sDM (Bernoulli)", "variational"), ("sDM (Bernoulli, paper)", "paper")):
+        expected = "probit" if treatment == "paper" else "quadrature"
+        posterior = fit(logs, world.known.prior, Bernoulli(treatment, expected=expected))
+        values[name] = METHODS[name].estimate(task, world.target).value
+        assert values[name] == posterior.value(world.target, logs.contexts).value
+    assert abs(values["sDM (Bernoulli)"] - values["sDM (Bernoulli, paper)"]) > 1e-3
 
 
 @pytest.mark.slow

@@ -24,7 +24,16 @@ from manyarms._base.files import replace_files
 from manyarms.core.result_tables import printable
 from manyarms.experiments.cell import INTERVAL_LEVEL, Outcome, Table, covered, score
 from manyarms.experiments.figure import Figure, Measure, Panel
-from manyarms.experiments.methods import CROSS_FITTED, FIXED_FREQ, METHODS, MISSPECIFIED, SWEPT_MIPS, SWEPT_PC, WEAK
+from manyarms.experiments.methods import (
+    CROSS_FITTED,
+    FIXED_FREQ,
+    METHODS,
+    MISSPECIFIED,
+    PAPER_CLICKS,
+    SWEPT_MIPS,
+    SWEPT_PC,
+    WEAK,
+)
 from manyarms.experiments.problem import Kind
 
 Drawing: TypeAlias = alt.VConcatChart | alt.HConcatChart
@@ -69,6 +78,7 @@ _BEYOND = {
     "sDM (learned prior)": Style("#A50026", "circle"),
     "sDM, pessimistic": Style("#E0775A", "triangle-down"),
     "sDM (Bernoulli)": Style("#7F3B08", "square"),
+    PAPER_CLICKS: Style("#B35806", "triangle-right"),
     "DR (sDM)": Style("#882E72", "cross"),
     "OffCEM (sDM)": Style("#00563F", "diamond"),
     "sDM, no data": Style("#8C8C8C", "square"),

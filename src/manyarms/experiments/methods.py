@@ -297,6 +297,8 @@ LEARNERS_BEYOND = ("sDM (learned prior)", "DR (sDM)")
 BEYOND = (*LEARNERS_BEYOND, "OffCEM (sDM)")
 """Names of methods beyond the paper; OffCEM does not learn."""
 FIXED_FREQ, CROSS_FITTED = "DM (Freq), λ = 0.001", "DR, cross-fitted"
+PAPER_CLICKS = "sDM (Bernoulli, paper)"
+"""Name of sDM with the paper's treatment of clicks: maximum likelihood and curvature of each action on its own."""
 WEAK = ("MIPS (W_a μ)", "PC (W_a μ)")
 UNTUNED = (FIXED_FREQ, "IPS, no clip", *WEAK)
 """Names of variants of the paper's methods that are not tuned, or know less."""
@@ -356,6 +358,7 @@ _METHODS = (
     JointPosteriorMethod(),
     LoggedMean(),
     DirectMethod("sDM (Bernoulli)", _structured, lambda known: Bernoulli()),
+    DirectMethod(PAPER_CLICKS, _structured, lambda known: Bernoulli("paper", expected="probit")),
     DirectMethod("sDM (learned prior)", attrgetter("known.learnable"), learns_prior=True),
     _doubly_robust("DR (sDM)", lambda task: _cross_fit(task, _structured)),
     WeightingMethod("OffCEM (sDM)", lambda task: (OffCEM(task.known.weak_clusters, _cross_fit(task, _structured)),)),

@@ -12,6 +12,7 @@ import numpy as np
 from manyarms._base.files import replace_files
 from manyarms._version import __version__
 from manyarms.datasets.data_files import KUAIREC, MOVIELENS_1M, OPEN_BANDIT, download
+from manyarms.experiments import paper_grids as grids
 from manyarms.experiments import paper_robustness as robustness
 from manyarms.experiments import paper_synthetic as synthetic
 from manyarms.experiments.cell import Cell, Table, draw_world
@@ -105,8 +106,9 @@ def figures(data: str | None = None) -> dict[str, Figure]:
         real["figure-2"],
         *(synthetic.SYNTHETIC_OPL, synthetic.SYNTHETIC_OPE, synthetic.SCALING_K),
         *(synthetic.GRID_OPL, synthetic.GRID_OPE),
-        *(robustness.MISSPECIFIED_LIKELIHOOD, robustness.MISSPECIFIED_PRIOR),
-        *(synthetic.GREEDY_OR_PESSIMISTIC, synthetic.LOGGING_EPSILON_GREEDY),
+        *(robustness.MISSPECIFIED_LIKELIHOOD, grids.CLICKS_GRID_OPL, grids.CLICKS_GRID_OPE),
+        *(robustness.MISSPECIFIED_PRIOR, grids.PRIOR_GRID_OPL, grids.PRIOR_GRID_OPE),
+        *(synthetic.GREEDY_OR_PESSIMISTIC, synthetic.LOGGING_EPSILON_GREEDY, grids.GREEDY_GRID_OPL),
         *(real["movielens"], real["movielens-sizes"], real["movielens-epsilon-greedy"]),
         real["kuairec"],
         *(robustness.COST, robustness.COVERAGE, synthetic.SET_SIZES),
