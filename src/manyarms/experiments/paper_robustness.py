@@ -16,7 +16,7 @@ SET_METHODS = ("snIPS", "MIPS", "PC")
 
 SATURATED = (
     "Most xᵀ θ_a are far from 0: the best action is nearly always clicked, and the value of the target is 0.75 to "
-    "within 0.001 in every instance. A constant would have a squared error below 1e-6, so errors here say little about "
+    "within 0.002 in every instance. A constant would have a squared error below 1e-6, so errors here say little about "
     "how well a method shares between actions."
 )
 
