@@ -29,7 +29,7 @@ def reproduce_command(
     list_figures: Annotated[bool, typer.Option("--list", help="List every figure with its claims, and exit.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Run every figure.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Run at a small size (default): about a minute per figure on 2 cores.")
+        bool, typer.Option("--quick", help="Run at a small size (default): about 15 minutes for --all on 2 cores.")
     ] = False,
     paper: Annotated[
         bool,

@@ -44,7 +44,7 @@ class Size:
         return f"--{self.name}" + (f" --instances {self.instances}" if self.exact else "")
 
 
-QUICK = Size("quick", (100, 1000, 10_000), 10, 3)
+QUICK = Size("quick", (100, 1000, 10_000), 6, 3)
 PAPER_SIZE = Size("paper", ROUNDS, 50, 50)
 
 

@@ -111,7 +111,7 @@ def figures(data: str | None = None) -> dict[str, Figure]:
         *(synthetic.GREEDY_OR_PESSIMISTIC, synthetic.LOGGING_EPSILON_GREEDY, grids.GREEDY_GRID_OPL),
         *(real["movielens"], real["movielens-sizes"], real["movielens-epsilon-greedy"]),
         real["kuairec"],
-        *(robustness.COST, robustness.COVERAGE, synthetic.SET_SIZES),
+        *(robustness.CLICK_TREATMENT, robustness.COST, robustness.COVERAGE, synthetic.SET_SIZES),
         *(real["movielens-halves"], real["jester"], real["open-bandit"], real["digits"]),
     )
     return {figure.name: figure for figure in ordered}
