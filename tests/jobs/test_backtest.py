@@ -11,6 +11,7 @@ import manyarms as ma
 from manyarms.errors import InputError, RangeError, ShapeError
 from manyarms.jobs.drift_alarm import drift_evidence
 from manyarms.jobs.reward_forecast import RewardForecast, reward_sums_of
+from manyarms.posterior.model_line import model_line
 
 K, NOISE, EFFECT, ACTION = 5, 0.7, 0.9, 0.4
 CATEGORY = np.array([0, 0, 1, 1, 1])
@@ -193,6 +194,15 @@ def test_days_without_rounds_are_counted_and_not_forecast():
     result = ma.backtest(gap, prior=ma.priors.from_categories(CATEGORY, dim=2))
     assert [row.period for row in result.series()] == ["2024-05-02", "2024-05-05", "2024-05-06"]
     assert result.n_empty == 2
+
+
+def test_the_footer_of_the_page_gives_the_model_in_words():
+    logs, _ = draw_log()
+    result = ma.backtest(logs, prior=ma.priors.from_categories(CATEGORY, dim=2))
+    assert result.made_with["model"].startswith("5 actions, 5 of them logged; 60 rounds; 2 features; log evidence -")
+    purchases = logs.with_rewards(np.where(logs.rewards > 0, np.exp(logs.rewards), 0.0))
+    hurdle = ma.fit(purchases, ma.priors.from_categories(CATEGORY, dim=2), ma.Hurdle())
+    assert model_line(hurdle).startswith("5 actions, 5 of them logged; 60 rounds; 2 features; log evidence -")
 
 
 def test_bad_input_is_answered_in_a_sentence():

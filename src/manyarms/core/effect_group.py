@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from manyarms._base.checks import as_count, as_flag, as_text
 from manyarms.core.labels import IntegerLabels, MixedLabels, WordLabels, pack_labels, unpack_labels
 from manyarms.core.mixing import MixedEffects, Mixing
 from manyarms.errors import DataTypeError, ShapeError
-from manyarms.model_file.part_checks import instance_of, is_count, is_flag, is_size, is_text, maybe
+from manyarms.model_file.part_checks import PartCheck, instance_of, is_count, is_flag, is_size, is_text, maybe
 from manyarms.model_file.save import Saved
 
 
@@ -31,7 +31,7 @@ class EffectGroup(Saved):
     """
 
     saved_as = "effects"
-    saved_checks: ClassVar = {
+    saved_checks: ClassVar[Mapping[str, PartCheck]] = {
         "name": is_text,
         "count": is_size,
         "part_dim": is_size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from threading import local
 from typing import ClassVar
@@ -13,7 +14,16 @@ from manyarms._base.checks import Array, as_count, frozen
 from manyarms.errors import ShapeError
 from manyarms.linalg.indexing import Groups, group_by
 from manyarms.linalg.threads import for_each
-from manyarms.model_file.part_checks import floats, indices, instance_of, is_count, is_finite, is_flag, is_size
+from manyarms.model_file.part_checks import (
+    PartCheck,
+    floats,
+    indices,
+    instance_of,
+    is_count,
+    is_finite,
+    is_flag,
+    is_size,
+)
 from manyarms.model_file.save import Saved
 
 BUFFER = 1 << 25
@@ -33,7 +43,7 @@ class ActionRows(Saved):
     """
 
     saved_as = "rows"
-    saved_checks: ClassVar = {"actions": indices(), "rounds": floats(2)}
+    saved_checks: ClassVar[Mapping[str, PartCheck]] = {"actions": indices(), "rounds": floats(2)}
     actions: Int[Array, " n"]
     rounds: Float[Array, "n e"]
     """Features, and the reward in the last column."""
@@ -58,7 +68,7 @@ class ActionSums(Saved):
     """
 
     saved_as = "sums"
-    saved_checks: ClassVar = {"actions": indices(), "squares": floats(3)}
+    saved_checks: ClassVar[Mapping[str, PartCheck]] = {"actions": indices(), "squares": floats(3)}
     actions: Int[Array, " m"]
     squares: Float[Array, "m e e"]
     about: Float[Array, "m 2 e"] | None = None
@@ -113,7 +123,7 @@ class Statistics(Saved):
     """
 
     saved_as = "statistics"
-    saved_checks: ClassVar = {
+    saved_checks: ClassVar[Mapping[str, PartCheck]] = {
         "n_actions": is_size,
         "dim": is_size,
         "n_rounds": is_count,

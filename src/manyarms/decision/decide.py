@@ -48,6 +48,7 @@ from manyarms.policies import Logged
 from manyarms.policies.given_policy import GivenPolicy
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.misfit import PriorCheck
+from manyarms.posterior.model_line import model_line
 from manyarms.posterior.posterior import Posterior
 from manyarms.prior_checks.check_categories import CategoryChecks
 from manyarms.prior_learning.averaged_posterior import AveragedPosterior
@@ -381,7 +382,7 @@ def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:
     return {
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "evaluated on": f"{len(logs):,} rounds, {logs.n_actions:,} actions, {logs.dim} features",
-        **({} if posterior is None else {"model": evidence.model_line(posterior)}),
+        **({} if posterior is None else {"model": model_line(posterior)}),
         "versions": ", ".join(f"{name} {release}" for name, release in packages.items()),
     }
 

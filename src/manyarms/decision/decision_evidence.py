@@ -324,12 +324,3 @@ def calibration_evidence(
         error = float(np.sqrt(variance / (size - 1))) if size > 1 else None
         groups.append(CalibrationBin(float(total), float(weight @ expected[rounds] / total), float(mean), error))
     return Calibration(tuple(groups), held_out, known, truth)
-
-
-def model_line(posterior: Posterior) -> str:
-    """The model in the footer of the report: its sizes and its log evidence."""
-    if not isinstance(posterior, RewardPosterior):
-        return repr(posterior)
-    actions = f"{posterior.n_actions:,} actions, {len(posterior.weights.observed.actions):,} of them logged"
-    rounds = f"{posterior.statistics.n_rounds:,} rounds; {posterior.dim} features"
-    return f"{actions}; {rounds}; log evidence {posterior.log_evidence:.6g}"

@@ -22,6 +22,7 @@ from manyarms.jobs.periods import Periods, as_span, cut_periods
 from manyarms.jobs.reward_forecast import RewardForecast, RoundForecasts, Series
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior
+from manyarms.posterior.model_line import model_line
 from manyarms.prior_learning.learn_prior import learn_prior
 from manyarms.priors import from_categories
 
@@ -108,7 +109,7 @@ def backtest(
     facts = {
         "rounds": f"{len(logs):,} in {len(periods):,} periods, the first {first:,} used only for fitting",
         "empty periods": f"{periods.n_empty:,}",
-        "model": repr(posterior),
+        "model": model_line(posterior),
     }
     return Backtest(forecasts, alarms, level, false_alarm, first, periods.n_empty, posterior, facts)
 

@@ -3,6 +3,7 @@
 # pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_instance
 from manyarms.core import Catalog, LoggedData, Method, Policy, html_facts
 from manyarms.likelihoods import Likelihood
-from manyarms.model_file.part_checks import instance_of
+from manyarms.model_file.part_checks import PartCheck, instance_of
 from manyarms.posterior.action_scores import Predictor
 from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
 from manyarms.posterior.policy_profile import PolicyProfile
@@ -34,7 +35,10 @@ class HurdlePosterior(GaussianPosterior):
     """
 
     saved_as = "hurdle posterior"
-    saved_checks: ClassVar = {"occurs": instance_of(RewardPosterior), "amount": instance_of(RewardPosterior)}
+    saved_checks: ClassVar[Mapping[str, PartCheck]] = {
+        "occurs": instance_of(RewardPosterior),
+        "amount": instance_of(RewardPosterior),
+    }
     n_factors = 2
     occurs: RewardPosterior
     amount: RewardPosterior

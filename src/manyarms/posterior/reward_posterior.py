@@ -3,6 +3,7 @@
 # pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
@@ -37,7 +38,16 @@ from manyarms.linalg.indexing import cache_chunks
 from manyarms.logs.age_rule import AgeRule, seconds_between
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import DroppedRows
-from manyarms.model_file.part_checks import instance_of, is_flag, is_number, is_text, is_time, maybe, tuple_of
+from manyarms.model_file.part_checks import (
+    PartCheck,
+    instance_of,
+    is_flag,
+    is_number,
+    is_text,
+    is_time,
+    maybe,
+    tuple_of,
+)
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
 from manyarms.posterior.misfit import PriorCheck, check_misfit, mean_misfit
 from manyarms.posterior.posterior import same_as
@@ -66,7 +76,7 @@ class RewardPosterior(SingleFactorPosterior):
     """
 
     saved_as = "reward posterior"
-    saved_checks: ClassVar = {
+    saved_checks: ClassVar[Mapping[str, PartCheck]] = {
         "weights": instance_of(HierarchicalGaussian),
         "prior": instance_of(HierarchicalGaussian),
         "statistics": instance_of(Statistics),
