@@ -46,7 +46,7 @@ def measure_full_disk(case: int) -> Row:
         elif disk == "file size":
             # What the command prints goes to a file too, and needs some room.
             fault = Fault(largest=int(rng.integers(min(4096, longest - 1), longest)))
-        room = sum(map(len, old.values())) + int(rng.integers(total))
+        room = int(rng.integers(total))
         with _tiny_disk(folder / "out", room) if disk == "mounted" else _no_disk() as is_mounted:
             ending = run(folder, command.arguments, fault)
             files = content(folder / "out")
@@ -74,9 +74,11 @@ def _no_disk() -> Generator[bool]:
 
 @contextmanager
 def _tiny_disk(folder: Path, room: int) -> Generator[bool]:
-    """Put a disk of a few pages behind a folder, with the folder's files on it; without the right to do so, nothing."""
+    """Put a disk behind a folder, with the folder's files on it and a little room; without the right to, nothing."""
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    options = f"size={max(1, -(-room // 4096)) * 4096}"
+    # A file takes whole pages of 4,096 bytes.
+    pages = sum(-(-size // 4096) for size in (*map(len, files.values()), max(room, 1)))
+    options = f"size={4096 * pages}"
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False)
     if mounted.returncode:
         yield False

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from manyarms.experiments import figure_chart as chart
-from manyarms.experiments import figure_chart as palette
+from manyarms.experiments import method_style as palette
 from manyarms.experiments.cell import Cell, Outcome, Table
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import METHODS, MISSPECIFIED, PAPER

@@ -19,8 +19,8 @@ from manyarms.experiments import (
 )
 from manyarms.experiments.cell import Table, draw_world
 from manyarms.experiments.figure import Figure, Panel, Size, head_to_heads
-from manyarms.experiments.methods import check_method_names, check_method_paths, load_method, methods_by_name
 from manyarms.experiments.reproduction import figures
+from manyarms.experiments.user_methods import check_method_names, check_method_paths, load_method, methods_by_name
 
 OWN = """
 import manyarms as ma

@@ -12,8 +12,8 @@ from rich.text import Text
 from manyarms.cli.terminal import INTERRUPTED, cell_bar, fail, visible
 from manyarms.errors import DataFileError, InputError
 from manyarms.experiments.figure import PAPER_SIZE, QUICK, Figure, HeadToHead, Size
-from manyarms.experiments.methods import check_method_names
 from manyarms.experiments.reproduction import SOURCES, Reproduction
+from manyarms.experiments.user_methods import check_method_names
 
 COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not run": "dim", "not testable": "dim"}
 

@@ -1,18 +1,13 @@
-"""A figure drawn as SVG, PDF and PNG: means over instances with their standard errors. Altair is slow to import.
-
-The paper's methods have the colours of Okabe and Ito, which stay apart for most colour-blind readers, with grey for
-their yellow, which is too pale for a line on white. Methods beyond the paper are dashed, with hollow marks.
-"""
+"""A figure drawn as SVG, PDF and PNG: means over instances with their standard errors. Altair is slow to import."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 from xml.sax.saxutils import quoteattr
-from zlib import crc32
 
 import altair as alt
 import numpy as np
@@ -24,16 +19,8 @@ from manyarms._base.files import replace_files
 from manyarms.core.result_tables import printable
 from manyarms.experiments.cell import INTERVAL_LEVEL, Outcome, Table, covered, score
 from manyarms.experiments.figure import Figure, Measure, Panel
-from manyarms.experiments.methods import (
-    CROSS_FITTED,
-    FIXED_FREQ,
-    METHODS,
-    MISSPECIFIED,
-    PAPER_CLICKS,
-    SWEPT_MIPS,
-    SWEPT_PC,
-    WEAK,
-)
+from manyarms.experiments.method_style import Style, in_legend_order, style_columns, styles
+from manyarms.experiments.methods import MISSPECIFIED
 from manyarms.experiments.problem import Kind
 
 Drawing: TypeAlias = alt.VConcatChart | alt.HConcatChart
@@ -46,111 +33,6 @@ STROKE = alt.Stroke("colour:N", **_LITERAL)
 LINE = (STROKE, alt.StrokeDash("dash:N", **_LITERAL), alt.StrokeWidth("width:Q", **_LITERAL))
 MARK = (STROKE, alt.Shape("shape:N", **_LITERAL), alt.Fill("fill:N", **_LITERAL))
 """Encodings by columns that hold colours and shapes themselves; the legend is drawn here."""
-
-
-@dataclass(frozen=True)
-class Style:
-    """The style of one method.
-
-    `shape` is that of its mark, by its name in Vega. `dash` has the lengths of strokes and gaps. `width` is in pixels.
-    """
-
-    colour: str
-    shape: str
-    dash: tuple[int, ...] = ()
-    width: float = 1.5
-    hollow: bool = False
-
-
-BEYOND_DASH, OWN_DASH = (6, 3), (2, 2)
-
-_PAPER = {
-    "sDM": Style("#D55E00", "circle", width=3.5),
-    "DM (Bayes)": Style("#0072B2", "square"),
-    "DM (Freq)": Style("#56B4E9", "triangle-up"),
-    "IPS": Style("#000000", "diamond"),
-    "snIPS": Style("#8C8C8C", "triangle-down"),
-    "DR": Style("#CC79A7", "cross"),
-    "MIPS": Style("#009E73", "triangle-right"),
-    "PC": Style("#E69F00", "triangle-left"),
-}
-_BEYOND = {
-    "sDM (learned prior)": Style("#A50026", "circle"),
-    "sDM, pessimistic": Style("#E0775A", "triangle-down"),
-    "sDM (Bernoulli)": Style("#7F3B08", "square"),
-    PAPER_CLICKS: Style("#B35806", "triangle-right"),
-    "DR (sDM)": Style("#882E72", "cross"),
-    "OffCEM (sDM)": Style("#00563F", "diamond"),
-    "sDM, no data": Style("#8C8C8C", "square"),
-    "sDM, own variances": Style("#B8860B", "triangle-up"),
-    "joint posterior": Style("#000000", "diamond"),
-    FIXED_FREQ: Style("#56B4E9", "triangle-up"),
-    "IPS, no clip": Style("#444444", "diamond"),
-    CROSS_FITTED: Style("#CC79A7", "cross"),
-    WEAK[0]: Style("#009E73", "triangle-right"),
-    WEAK[1]: Style("#E69F00", "triangle-left"),
-    "logged": Style("#555555", "triangle-left"),
-}
-_MISSPECIFIED = {
-    "prior": ("triangle-down", ("#D9A7CF", "#AA4499", "#5E1A54")),
-    "means": ("triangle-up", ("#8FD3BC", "#009E73", "#00503A")),
-    "covariances": ("diamond", ("#E8C872", "#C08A00", "#6B4C00")),
-}
-"""A hue for each part of the prior that is misspecified; the darker, the further off."""
-
-_SWEPT = {
-    name: Style(shade, shape)
-    for names, shape, shades in (
-        (SWEPT_MIPS, "circle", ("#A6DBC8", "#55B894", "#1B8A63", "#00402C")),
-        (SWEPT_PC, "square", ("#F2D08A", "#D9A441", "#A87514", "#5C3D00")),
-    )
-    for name, shade in zip(names, shades, strict=True)
-}
-"""The larger the sets, the darker."""
-
-STYLES = (
-    _PAPER
-    | {name: replace(style, dash=BEYOND_DASH, hollow=True) for name, style in _BEYOND.items()}
-    | _SWEPT
-    | {
-        name: Style(shade, shape)
-        for part, (shape, shades) in _MISSPECIFIED.items()
-        for name, shade in zip(MISSPECIFIED[part], shades, strict=True)
-    }
-)
-"""Styles of the library's methods."""
-
-_ORDER = {name: place for place, name in enumerate([*_PAPER, *(name for name in METHODS if name not in _PAPER)])}
-_SPARE_COLOURS = ("#332288", "#44AA99", "#999933", "#AA4499", "#661100", "#4477AA")
-_SPARE_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
-
-
-def _in_order(names: Iterable[str]) -> list[str]:
-    """Names of methods without repeats, in the order of the legend: of the paper, beyond it, then user methods."""
-    return sorted(dict.fromkeys(names), key=lambda name: _ORDER.get(name, len(_ORDER)))
-
-
-def styles(names: Iterable[str]) -> dict[str, Style]:
-    """A style for each method, in the order of the legend.
-
-    A user method gets a spare colour by its name, or the next one where that is taken. So it looks alike in all figures
-    unless two names collide, and then they still differ. When colours are used up, marks change.
-    """
-    wanted = _in_order(names)
-    user_styles: dict[str, Style] = {}
-    count, free = len(_SPARE_COLOURS), list[int]()
-    for i, name in enumerate(sorted(name for name in wanted if name not in STYLES)):
-        free = free or list(range(count))
-        start = crc32(name.encode(errors="replace"))
-        place = free.pop(int(np.argmin([(place - start) % count for place in free])))
-        shape = _SPARE_SHAPES[i // count % len(_SPARE_SHAPES)]
-        user_styles[name] = Style(_SPARE_COLOURS[place], shape, dash=OWN_DASH, width=2.0)
-    return {name: STYLES.get(name) or user_styles[name] for name in wanted}
-
-
-def _style_columns(style: Style) -> dict[str, Any]:
-    """A style as columns of a chart: colour, fill, shape, dash, width."""
-    return asdict(style) | {"dash": list(style.dash), "fill": "white" if style.hollow else style.colour}
 
 
 @dataclass(frozen=True)
@@ -240,7 +122,7 @@ class _Plot:
 
 
 def _points(figure: Figure, panel: Panel, table: Table) -> list[_MeanPoint]:
-    methods = _in_order(panel.methods)
+    methods = in_legend_order(panel.methods)
     label, kind = panel.problem.label, panel.kind
     run = {n for method in methods for n in table.rounds(label, kind, method)}
     rounds = sorted(run if panel.rounds is None else run & set(panel.rounds))
@@ -366,7 +248,7 @@ def _rows(plot: _Plot, vertical: _Vertical, looks: dict[str, Style]) -> list[dic
         if math.isfinite(point.mean):
             mean, bottom, top = (min(max(y, vertical.low), vertical.high) for y in (point.mean, *point.ends))
             place = {"x": point.x, "mean": mean, "low": bottom, "high": top}
-            rows.append({"method": point.method} | place | _style_columns(looks[point.method]))
+            rows.append({"method": point.method} | place | style_columns(looks[point.method]))
     return rows
 
 
@@ -445,7 +327,7 @@ def legend(looks: dict[str, Style], *, one_column: bool) -> Any:
         left = column * step
         places = {"left": left, "middle": left + _SAMPLE / 2, "right": left + _SAMPLE, "text": left + _SAMPLE + 8}
         for line, name in enumerate(names):
-            rows.append({"name": printable(name), "y": (line + 0.5) * _LINE} | places | _style_columns(looks[name]))
+            rows.append({"name": printable(name), "y": (line + 0.5) * _LINE} | places | style_columns(looks[name]))
     size = {"width": len(lines) * step, "height": max(map(len, lines)) * _LINE}
     downward = alt.Scale(domain=[size["height"], 0], nice=False)
     base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("y:Q", scale=downward, axis=None))

@@ -19,11 +19,12 @@ from manyarms.experiments.cell import Cell, Table, draw_world
 from manyarms.experiments.claim import Claim, ClaimResult
 from manyarms.experiments.figure import Figure, HeadToHead, Size, head_to_heads
 from manyarms.experiments.method_comparison import Decision, MethodComparison
-from manyarms.experiments.methods import METHODS, check_method_names, methods_by_name
+from manyarms.experiments.methods import METHODS
 from manyarms.experiments.paper_real_data import real_data_figures
 from manyarms.experiments.paper_text import PAPER_TEXT
 from manyarms.experiments.result_store import Provenance, Store
 from manyarms.experiments.run import missing_cells, run
+from manyarms.experiments.user_methods import check_method_names, methods_by_name
 
 SOURCES = {"ml-1m": MOVIELENS_1M, "kuairec": KUAIREC, "obd": OPEN_BANDIT}
 """Data that can be downloaded, by the folder that figures name."""

@@ -21,16 +21,10 @@ from threading import Thread
 from manyarms._base.rng import generator
 from manyarms.errors import CellError, InputError, WorkerError
 from manyarms.experiments.cell import Cell, Results, compute
-from manyarms.experiments.methods import (
-    METHODS,
-    Method,
-    check_method_names,
-    check_method_paths,
-    method_files,
-    methods_by_name,
-)
+from manyarms.experiments.methods import METHODS, Method
 from manyarms.experiments.problem import Kind, Problem
 from manyarms.experiments.result_store import Journal, Store, check_provenance
+from manyarms.experiments.user_methods import check_method_names, check_method_paths, method_files, methods_by_name
 from manyarms.linalg.threads import n_cores, stay_on_one_core
 
 GUARD = (
