@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import TypeAlias
 
@@ -40,64 +41,13 @@ MARKS = {
 
 SIGNS = {"for": "+", "against": "−", "tie": "=", "open": "·"}
 
-HOW_VERDICTS_ARE_MADE = """\
-Every comparison of methods is paired: both see the same instances and the same logs. There are two verdicts. **At
-every n**, each comparison at each number of rounds counts by itself. **Averaged over n**, the differences of each
-instance are first averaged over n. Differences of squared errors are divided by the sum of the two means at that n,
-so that each n counts alike. A dash means that there is only one n.
-
-A claim **holds** when its comparisons are decided in its favour by one-sided t-tests at 5 %, or tied, and not all are
-tied. One comparison in fifty may be against it, and one in twenty open. It **does not hold** when more comparisons
-are decided against it, at 5 % shared among all of them (Holm). Otherwise it is **undecided**. It is **not testable**
-where the data at hand cannot show it; the comparisons are given all the same. Relative rewards are tied when they
-differ by less than 0.001, with 95 % confidence. Agreement with reference numbers, and coverage, count in favour
-within two standard errors, and against by a two-sided test. In the tables, + means for the claim, − against it, = a
-tie, and · open.
-
-Figures show means over instances with one standard error. MSE is the mean squared error of the estimated value of the
-target. The relative reward is the true value of the learned policy divided by that of the best policy.
-"""
-
-DECIDED_AFTER = """\
-The following was decided after results had been seen:
-
-- the margin of a tie, the rules for agreement and coverage, and the shares of comparisons that may be against or open;
-- that coverage allows for the error of a truth computed on 2,000 contexts (without it, sDM covers 74 % at n = 10,000);
-- that the penalty of DM (Freq) is chosen by cross-validation, the clip of IPS and DR and the sizes of MIPS and PC by
-  SLOPE++, that MIPS and PC see θ on synthetic problems, and that KuaiRec has an intercept and item means. With the
-  earlier settings (λ = 0.001, no clip, 10 clusters and neighbours of W_a μ) some verdicts depended on our choices. The
-  earlier variants are still shown;
-- that SLOPE++ uses intervals of one standard error rather than of 95 %. On each log it never sees the truth, but this
-  level was chosen by the true errors on eight instances of two problems that are not among the rows. At 95 % the
-  baselines are far worse;
-- fewer instances for some figures, and only three log sizes for clicks in coverage, to save time;
-- three claims were removed, all undecided at the time. Two were about movielens-epsilon-greedy: that sDM has the
-  smallest squared error, and that IPS beats DR and snIPS. The paper's text makes these claims only for learning and for
-  synthetic problems. The third was our own: that on MovieLens a log of 100 rounds makes sDM better than its prior alone
-  (-0.023 ± 0.013).
-"""
+OF_THE_WHOLE = ("decided-after-results", "changed-verdicts")
+"""Texts on the page of all figures at paper size."""
 
 
-CHANGED_VERDICTS = """\
-Verdicts that differ from the first edition of this page, at every n, with the reason:
-
-| figure | claim | before | now | reason |
-|---|---|---|---|---|
-| synthetic-opl | snIPS, DR and MIPS do not beat the direct methods | ❌ | ✅ | the penalty of DM (Freq) is tuned |
-| synthetic-opl | MIPS and PC do not lead the IPS family | ✅ | ◽ | they see θ; holds averaged over n |
-| grid-opl | the gap widens from K = 100 to K = 1000 | ❌ | ✅ | the penalty of DM (Freq) is tuned |
-| grid-ope | sDM has the smallest error for every K and d' | ❌ | ◽ | 2 of 252 against, 18 open: \
-tuned methods have fewer instances; holds averaged over n |
-| grid-ope | at K = 100 MIPS and PC do not lead | ✅ | ◽ | 1 of 12 open: they see θ, and have fewer instances |
-| misspecified-likelihood | sDM learns the best policy | ✅ | ❌ | DM (Freq), tuned, is better at n = 10,000; \
-holds averaged over n |
-| misspecified-likelihood | sDM is no longer the best in evaluation | ❌ | ✅ | MIPS and PC see θ |
-| movielens-epsilon-greedy | sDM learns the best policy | ✅ | ❌ | DM (Freq), tuned, is better from n = 1,000 |
-| kuairec | all six claims | 1 ✅, 3 ❌, 2 ◽ | not testable | partial data |
-| jester | sDM learns the best policy | ◽ | ✅ | by the new rule only: 1 of 42 comparisons is open |
-| open-bandit | the log shows that bts earns more | ◽ | ❌ | DM (Freq), tuned, shrinks click rates to zero |
-| open-bandit | estimates are near the truth | ✅ | ❌ | the same |
-"""
+def _page_text(name: str) -> str:
+    """A text that opens the page; what it says about verdicts is written by hand."""
+    return (files("manyarms.experiments") / "page_texts" / f"{name}.md").read_text("utf-8")
 
 
 def figures(data: str | None = None) -> dict[str, Figure]:
@@ -182,8 +132,12 @@ class Reproduction:
             "The paper is Aouali, Brunel, Rohde and Korba, *Bayesian Off-Policy Evaluation and Learning for Large "
             "Action Spaces*, AISTATS 2025. We know its figures by what its text says about them.",
             "",
-            HOW_VERDICTS_ARE_MADE,
-            *([DECIDED_AFTER, CHANGED_VERDICTS] if everything and self.size.is_paper else []),
+            _page_text("how-verdicts-are-made"),
+            *(
+                map(_page_text, ("decided-after-results", "changed-verdicts"))
+                if everything and self.size.is_paper
+                else ()
+            ),
             *caveats,
             *self._reruns(),
             *_paper_table(tested, everything),
