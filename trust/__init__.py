@@ -1,6 +1,6 @@
 """The trust campaign: checks too long for the tests, and the page that publishes what they measured.
 
-    make trust                                      every check (about an hour on two cores), then docs/trust.md
+    make trust                                      every check (some hours on two cores), then docs/trust.md
     python -m trust --list                          the checks, their cases and thresholds
     python -m trust --only dense-joint --share 0.01
 

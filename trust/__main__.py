@@ -10,7 +10,8 @@ from pathlib import Path
 
 from trust.campaign import ROOT, Journal, code_of, is_finished, run_check
 from trust.check import Check, Outcome
-from trust.page import Line, page
+from trust.page import page
+from trust.results import Result, read_results, replaced, write_results
 from trust.scorecard import CHECKS
 
 
@@ -22,14 +23,14 @@ def main() -> int:
     parser.add_argument("--finished", action="store_true", help="summarise the cases that have finished and run none")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--journal", type=Path, default=ROOT / "trust-journal", help="the folder of finished cases")
-    parser.add_argument("--page", type=Path, help="write the page of results to this file")
+    parser.add_argument("--page", type=Path, help="keep the results, and write the page of all of them to this file")
     args = parser.parse_args()
     chosen = [check for check in CHECKS if not args.only or check.name in args.only]
     if args.list:
         for check in chosen:
             print(f"{check.name:28} {check.cases:7,} cases   {check.claim} ({check.threshold})")
         return 0
-    lines = list[Line]()
+    holds = True
     for check in chosen:
         if args.finished:
             outcome, journal, n_cases = _summarise_finished(check, args.journal)
@@ -38,15 +39,21 @@ def main() -> int:
             outcome, journal = run_check(check, n_cases, args.journal, args.processes, _progress)
         if outcome is None:
             continue
-        lines.append(Line(check, outcome, n_cases, journal.seconds, journal.finished))
+        holds &= outcome.holds
         print(f"{'holds' if outcome.holds else 'FAILS':6} {check.name:28} {outcome.measured}  ({check.threshold})")
         for note in outcome.notes:
             print(f"         {note}")
         if args.page:
             # After every check, so that an interrupted campaign leaves the page of what it finished.
-            done = {line.check.name for line in lines}
-            args.page.write_text(page(lines, [check for check in CHECKS if check.name not in done], _commit()))
-    return 0 if all(line.outcome.holds for line in lines) else 1
+            _publish(check.name, Result.of_cases(outcome, n_cases, journal, _commit()), args.page)
+    return 0 if holds else 1
+
+
+def _publish(name: str, result: Result, path: Path) -> None:
+    """Keep a result, and write the page of all results that there are."""
+    results = replaced(read_results(), {name: result})
+    write_results({check.name: results[check.name] for check in CHECKS if check.name in results})
+    path.write_text(page(CHECKS, results))
 
 
 def _summarise_finished(check: Check, folder: Path) -> tuple[Outcome | None, Journal, int]:
@@ -60,7 +67,9 @@ def _commit() -> str:
     """The commit that was measured, and whether files differ from it."""
     git = ["git", "-C", str(ROOT)]
     commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
-    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src", "trust"], check=False).returncode
+    changed = subprocess.run(
+        [*git, "diff", "--quiet", "HEAD", "--", "src", "trust", ":!trust/results.json"], check=False
+    ).returncode
     return commit.stdout.strip() + (", with changes" if changed else "") if commit.returncode == 0 else ""
 
 

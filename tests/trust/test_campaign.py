@@ -6,7 +6,8 @@ import pytest
 
 from trust import campaign
 from trust.check import Check, Outcome
-from trust.page import Line, page
+from trust.page import page
+from trust.results import Result, read_results, replaced, write_results
 
 
 def squares(limit: int = 100) -> Check:
@@ -146,15 +147,28 @@ def test_rows_that_no_longer_hold_run_again(tmp_path):
 
 def test_a_broken_threshold_shows_on_the_page(tmp_path):
     outcome, journal = run(tmp_path, limit=80)
-    text = page([Line(squares(80), outcome, 10, journal.seconds, journal.finished)])
-    assert "| `squares` | A square is small. | 10 | at most 80 | 81 | **no** |" in text
+    text = page([squares(80)], {"squares": Result.of_cases(outcome, 10, journal, "abc")})
+    row = f"| `squares` | A square is small. | 10 | at most 80 | 81 | **no** | {journal.finished} | `abc` |"
+    assert row in text
     assert "1 of 1 checks have run. **These fail: `squares`.**" in text
 
 
 def test_the_page_says_which_cases_and_checks_have_not_run(tmp_path):
     outcome, journal = run(tmp_path, 4)
     assert campaign.n_finished(squares(), tmp_path) == 4
-    text = page([Line(squares(), outcome, 4, journal.seconds, journal.finished)], [squares(7)], "abc")
-    assert "commit `abc`. 1 of 2 checks have run. 1 of them ran with fewer cases" in text
+    result = Result.of_cases(outcome, 4, journal, "abc")
+    text = page([squares(), replace(squares(7), name="cubes")], {"squares": result})
+    assert "1 of 2 checks have run. 1 of them ran with fewer cases" in text
     assert "| 4 of 10 |" in text
-    assert "- `squares`: A square is small. (10 cases; at most 7)" in text
+    assert "- `cubes`: A square is small. (10 cases; at most 7)" in text
+
+
+def test_results_survive_the_file_and_a_short_run_does_not_hide_a_long_one(tmp_path):
+    full = Result("9", True, ("a note",), 10, 1.5, "2026-11-18", "abc")
+    short, failed = replace(full, n_cases=2, commit="def"), replace(full, n_cases=2, holds=False)
+    write_results({"squares": full}, tmp_path / "results.json")
+    kept = read_results(tmp_path / "results.json")
+    assert kept == {"squares": full}
+    assert replaced(kept, {"squares": short, "roots": short}) == {"squares": full, "roots": short}
+    assert replaced(kept, {"squares": failed}) == {"squares": failed}
+    assert read_results(tmp_path / "none.json") == {}
