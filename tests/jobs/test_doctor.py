@@ -87,6 +87,10 @@ PLANTED = {
     "repeats": (lambda: pd.concat([log(), log().head(60)]), "warning", "rows", "60 rows"),
     "a gap in time": (
         changed(at=lambda f: f["at"].where(f.index < 300, f["at"] + pd.Timedelta(days=30))), "warning", "at", "logged"),
+    "numbers as texts": (
+        changed(price=lambda f: np.where(f.index % 9, np.char.mod("%.2f", np.arange(N) % 40 + 0.5), "1,250.00")),
+        "warning", "price", "'1,250.00'"),
+    "many values": (changed(town=np.char.add("t", (np.arange(N) % 90).astype(str))), "note", "town", "90 values"),
     "an empty category": (lambda: log().query("item not in ['i0', 'i3', 'i6', 'i9']"), "warning", "shelf", "1 of 3"),
 }  # fmt: skip
 
@@ -114,6 +118,20 @@ def test_the_command_fills_in_the_names_and_its_exit_code_is_the_worst_finding(t
     pq.write_table(pa.Table.from_pandas(frame), tmp_path / "logs.parquet")
     assert run("doctor", tmp_path / "logs.parquet", tmp_path / "items.parquet").exit_code == 4
     assert run("doctor", tmp_path / "nowhere.csv").exit_code == 2
+
+
+def test_numbers_read_as_texts_are_left_out_of_the_command(tmp_path):
+    log().assign(price=[f"1,{i % 40 + 200}.50" for i in range(N)]).to_csv(tmp_path / "logs.csv", index=False)
+    roles = ma.doctor(str(tmp_path / "logs.csv"), ITEMS).roles
+    assert "price" not in roles.context and "read as texts" in roles.left_out["price"]
+
+
+def test_the_items_that_were_shown_are_told_from_the_picks_of_a_new_model():
+    frame = log().rename(columns={"item": "shown_cup"})
+    result = ma.doctor(frame.assign(recommended_by_new_model=frame["shown_cup"].to_numpy()[::-1]), ITEMS)
+    assert result.roles.action == "shown_cup" and result.roles.picks == ("recommended_by_new_model",)
+    note = next(finding for finding in result.findings if finding.subject == "recommended_by_new_model")
+    assert "--action recommended_by_new_model" in note.remedy
 
 
 def test_codes_with_leading_zeros_are_items_and_row_numbers_are_no_contexts(tmp_path):

@@ -577,3 +577,10 @@ def test_columns_may_be_named_by_those_of_a_frame():
     by_index = ma.read_logs(frame, frame.columns[:2], "item", "click")
     by_list = ma.read_logs(frame, ["age", "visits"], "item", "click")
     np.testing.assert_array_equal(by_index.contexts, by_list.contexts)
+
+
+def test_numbers_that_a_file_spells_as_texts_are_warned_about(tmp_path):
+    rows = table().append_column("price", pa.array([f"1,{k % 50 + 100}.00" for k in range(N)]))
+    pyarrow.csv.write_csv(rows, tmp_path / "logs.csv")
+    with pytest.warns(UserWarning, match=r"column 'price' looks like numbers .* such as '1,100.00'"):
+        ma.read_logs(tmp_path / "logs.csv", ["age", "price"], "item", "click")

@@ -76,6 +76,27 @@ def rough_key(label: Any) -> Hashable:
     return int(number) if number == number.to_integral_value() else number
 
 
+def odd_number(texts: Sequence[str]) -> str | None:
+    """The distinct text because of which a column of numbers is read as texts, such as 1,250.00 or unknown.
+
+    None if few of the texts are numbers, or if all are plain: 007 and 90210 may be codes.
+    """
+    odd = [text for text in texts if re.fullmatch(_PLAIN, text.strip()) is None]
+    words = [text for text in odd if not _styled_number(text)]
+    looks_numeric = len(texts) - len(words) >= 10 and len(words) <= min(3, 0.2 * len(texts))
+    return odd[0] if odd and looks_numeric else None
+
+
+def _styled_number(text: str) -> bool:
+    """True for numbers with separators of thousands, a decimal comma, a currency or a per cent sign."""
+    bare = re.sub(r"^(EUR|USD|GBP|CHF|[€$£¥])|(EUR|USD|GBP|CHF|[€$£¥%])$", "", re.sub(r"\s", "", text))
+    grouped = r"[+-]?\d{1,3}([,.'’]\d{3})*([.,]\d+)?|[+-]?\d+[.,]\d+"
+    return re.fullmatch(rf"{_PLAIN}|{grouped}", bare) is not None
+
+
+_PLAIN = r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,3})?"
+
+
 @dataclass(frozen=True, eq=False)
 class WordLabels(Saved):
     """Labels that are text, in the layout of Arrow, which reads it straight from the mapped file."""

@@ -23,7 +23,7 @@ from manyarms._base.job_options import (
     with_defaults,
 )
 from manyarms._base.progress import Progress
-from manyarms.core import LoggedData
+from manyarms.core import FeatureMap, LoggedData
 from manyarms.core.arrow_columns import numbers_of
 from manyarms.decision.decide import SURE, Decision, decide
 from manyarms.decision.guardrail import Better, Guardrail
@@ -37,7 +37,7 @@ from manyarms.jobs.sample_rounds import sample_of_all
 from manyarms.logs.file_source import open_logs
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
-from manyarms.logs.read_logs import leakage_warnings, read_logs
+from manyarms.logs.read_logs import context_warnings, read_logs
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.warehouse_table import shown_name
 from manyarms.posterior.posterior import Posterior
@@ -85,7 +85,7 @@ def decide_files(
     lines = {
         **(notes or {}),
         "logs": shown_name(logs),
-        **_row_notes(() if features is None else features.columns, reward, inputs.dropped),
+        **_row_notes(features, reward, inputs.dropped),
     }
     if total > len(rounds):
         lines["rounds"] = f"{len(rounds):,} drawn from {total:,}"
@@ -142,8 +142,7 @@ def decide_from_logs(
     whole = sample_of_all(stream.collect())
     bound = {name: whole.bound(policy) for name, policy in made.items()}
     likelihood = likelihood_named(given.likelihood, given.noise_std)
-    columns = (context,) if isinstance(context, str) else context
-    lines = {**(notes or {}), "logs": shown_name(logs), **_row_notes(columns, reward, stream.dropped)}
+    lines = {**(notes or {}), "logs": shown_name(logs), **_row_notes(stream.features, reward, stream.dropped)}
     decision = decide(
         {**sources, **bound}, whole.logs, likelihood=likelihood, sure=sure, unit=unit, swap=swap, averaged=averaged,
         guardrails=_guardrails(goals, given.guardrail_sure, whole.logs), notes=lines, progress=progress,
@@ -191,9 +190,10 @@ def _parse_guardrail(text: str) -> tuple[str, dict[str, Any]]:
     return match["column"], {"at_most_worse": share, "better": better, "absolute": not match["unit"]}
 
 
-def _row_notes(context: Sequence[str], reward: str, dropped: DroppedRows) -> dict[str, str]:
+def _row_notes(features: FeatureMap | None, reward: str, dropped: DroppedRows) -> dict[str, str]:
     """Notes on the page of a decision: rows that were left out, and what to be careful about."""
-    cautions = [*leakage_warnings(context, reward), *row_warnings(dropped)]
+    about_contexts = [] if features is None else context_warnings(features, reward)
+    cautions = [*about_contexts, *row_warnings(dropped)]
     return {
         **({LEFT_OUT: dropped.words()} if dropped.total else {}),
         **({"caution": "; ".join(cautions)} if cautions else {}),

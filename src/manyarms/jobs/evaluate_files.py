@@ -35,7 +35,7 @@ from manyarms.jobs.sample_rounds import RoundSample, sample_rounds
 from manyarms.logs.file_source import open_logs
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
-from manyarms.logs.read_logs import leakage_warnings, read_logs
+from manyarms.logs.read_logs import context_warnings, read_logs
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.posterior.posterior import Posterior, as_posterior
 
@@ -166,7 +166,7 @@ def read_evaluation_inputs(
         tuple(estimator_named(name, posterior) for name in estimators),
         stream.source.fingerprints,
         stream.dropped,
-        (*warnings, *leakage_warnings(columns, reward), *row_warnings(stream.dropped)),
+        (*warnings, *context_warnings(stream.features, reward), *row_warnings(stream.dropped)),
     )
 
 

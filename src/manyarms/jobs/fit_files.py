@@ -35,7 +35,7 @@ from manyarms.jobs.parse_names import LIKELIHOODS, likelihood_named
 from manyarms.logs.file_source import open_logs, refuse_overwriting
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
-from manyarms.logs.read_logs import leakage_warnings, read_logs
+from manyarms.logs.read_logs import context_warnings, read_logs
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import Source
 from manyarms.posterior import RewardPosterior, fit
@@ -185,8 +185,8 @@ def fit_files(
     elif given.learn_prior:
         learned = learn_prior(stream, build(kind), likelihood, **how)
     posterior = fit(stream, build(kind), likelihood, **how) if learned is None else learned.posterior
-    leaks = leakage_warnings(stream.features.columns, reward)
-    warnings = [*leaks, *posterior.warnings, *row_warnings(stream.dropped), *_copy_warnings(source)]
+    about_contexts = context_warnings(stream.features, reward)
+    warnings = [*about_contexts, *posterior.warnings, *row_warnings(stream.dropped), *_copy_warnings(source)]
     if given.likelihood == "gaussian" and rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1 but were taken as Gaussian: for clicks, use the bernoulli likelihood")
     if not posterior.statistics.n_rounds:
@@ -254,7 +254,7 @@ def _updated(
     posterior = grown.update(stream, allow_repeats=allow_repeats, engine=engine)
     dropped, new_rounds = cast(LogStream, stream).dropped, posterior.statistics.n_rounds - before.statistics.n_rounds
     warnings = (
-        *leakage_warnings(before.features.columns, reward),
+        *context_warnings(before.features, reward),
         *posterior.warnings,
         *_update_warnings(given.half_life is not None, before.as_of, dropped, new_rounds),
         *_copy_warnings(source),

@@ -18,7 +18,7 @@ NAMES: Mapping[str, str] = {
     "reward": r"reward|click|purchas|bought|buy|spen[dt]|revenue|margin|profit|rating|stars|conver|watch|like|sale"
     r"|dwell|order|amount|label|^y$|outcome",
     "action": r"^actions?(_id)?$|item|product|sku|article|^arms?$|^ads?(_id)?$|offer|movie|video|song|model|asin"
-    r"|banner",
+    r"|banner|book|track(?!ing)|recipe|hotel|listing|creative|^(shown|displayed|served|logged)_",
     "picks": r"recommend|pick|candidate|suggest|proposed|chosen_by|^new$",
 }
 """Words in the names of columns, by role; the first role that fits is tried first."""
@@ -77,7 +77,8 @@ def guess_roles(logs: Sequence[ColumnProfile], catalog: Sequence[ColumnProfile],
         shares = {column.name: _share_known(column, ids) for column in free}
         named = [column.name for column in free if re.search(NAMES["action"], column.name.lower())]
         new = {column.name for column in free if re.search(NAMES["picks"], column.name.lower())}
-        ranks = {name: (share > 0.5, name in named, name not in new, share) for name, share in shares.items()}
+        # A column of picks may have "item" or "model" in its name, too.
+        ranks = {name: (share > 0.5, name not in new, name in named, share) for name, share in shares.items()}
         best = max(ranks, key=ranks.__getitem__, default="")
         known["action"] = best if best and (shares[best] > 0.5 or best in named) else (named[0] if named else "")
     action = known["action"]
@@ -157,7 +158,7 @@ def _not_a_context(column: ColumnProfile) -> str:
         return "almost every row has a value of its own"
     if column.type == "null" or column.n_missing == column.n_rows:
         return "it is empty"
-    return ""
+    return "" if column.odd_number is None else "its numbers are read as texts"
 
 
 def _category(items: Mapping[str, ColumnProfile], id: str) -> str:

@@ -26,6 +26,8 @@ MOST_DAYS = 100_000
 """Days whose rounds are counted."""
 LEAKING = 0.98
 """A correlation with the reward beyond which a column is likely to be made from it."""
+MANY_LEVELS = 50
+"""Values of a category beyond which its features make fits slow."""
 FUTURE = r"after|later|next|return|refund|outcome|result|delivered|paid|converted|future|label|target"
 Level = Literal["problem", "warning", "note"]
 Row = tuple[Any, str, str, str]
@@ -171,13 +173,14 @@ def log_findings(
         categories: The category of each id of the catalog.
     """
     yield from _roles(logs, roles)
+    yield from _texts(logs, roles)
     yield from _gaps(logs, roles)
     yield from _leakage(logs, roles)
     items = {column.name: column for column in catalog}
     if roles.action and roles.id in items:
         yield from _ids(logs.columns[roles.action], items[roles.id])
         for name in roles.picks:
-            yield from _picks(logs.columns[name], items[roles.id])
+            yield from _picks(logs.columns[name], items[roles.id], roles.action)
         yield from _support(logs.columns[roles.action], categories, roles)
     if roles.action and not catalog:
         problem = "there is no catalog, so only items that were logged are known, and they have no categories."
@@ -205,6 +208,19 @@ def _roles(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
 def _outcomes(logs: LogPass, roles: RoleGuess) -> list[str]:
     """The columns that may be rewards by their values: contexts that are 0 or 1 in every row."""
     return [name for name in roles.context if set(logs.columns[name].counts) == {0, 1}]
+
+
+def _texts(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
+    """Columns of texts that should be numbers, and contexts with so many values that fits are slow."""
+    for name, column in logs.columns.items():
+        if name in roles.left_out and column.odd_number is not None:
+            problem = f"column {name} looks like numbers but is read as texts because of values such as "
+            problem += f"{column.odd_number!r}, so each value would become a feature of its own."
+            remedy = "Write plain numbers, such as 1250.00, and leave unknown ones empty. Until then, the commands "
+            yield "warning", name, problem, remedy + "below leave the column out."
+        elif name in roles.context and column.is_text and column.n_distinct > MANY_LEVELS:
+            problem = f"column {name} has {column.n_distinct:,} values, each of which becomes a feature of its own."
+            yield "note", name, problem, "Group them into fewer values, or leave the column out, if fits are slow."
 
 
 def _gaps(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
@@ -318,10 +334,14 @@ def _support(actions: ColumnProfile, categories: Mapping[Any, Any], roles: RoleG
         yield "note", roles.category, problem, "Merge small categories, or add a taxonomy above them."
 
 
-def _picks(picks: ColumnProfile, ids: ColumnProfile) -> Iterator[Row]:
+def _picks(picks: ColumnProfile, ids: ColumnProfile, action: str) -> Iterator[Row]:
     strange = [value for value in picks.counts if value not in ids.counts and other_type(value) not in ids.counts]
-    problem = f"column {picks.name} holds items, as the picks of a recommender do."
-    yield "note", picks.name, problem, f"Evaluate it: --policies {picks.name}=column:{picks.name}."
+    problem = f"columns {action} and {picks.name} both hold items. We take {action} for the items that were shown."
+    remedy = (
+        f"Evaluate the other as the picks of a recommender: --policies {picks.name}=column:{picks.name}. If the items "
+        f"in {picks.name} were shown instead, run doctor again with --action {picks.name}."
+    )
+    yield "note", picks.name, problem, remedy
     if strange:
         problem = f"{len(strange):,} of its items are not in the catalog, such as {strange[0]!r}."
         yield "problem", picks.name, problem, "Add them to the catalog, or leave such rows out."

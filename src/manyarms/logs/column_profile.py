@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from manyarms._base.arrow import compute, pa
 from manyarms._base.checks import Array
+from manyarms.core.labels import odd_number
 
 MOST_DISTINCT = 200_000
 """Distinct values of a column that are counted exactly; a column with more counts as having many."""
@@ -61,13 +62,23 @@ class ColumnProfile:
     @property
     def is_label(self) -> bool:
         """True for texts, and for integers, which may be ids."""
-        text = pa.types.is_string(self.type) or pa.types.is_large_string(self.type) or pa.types.is_dictionary(self.type)
-        return text or pa.types.is_integer(self.type)
+        return self.is_text or pa.types.is_integer(self.type)
+
+    @property
+    def is_text(self) -> bool:
+        """True for texts, also where they are stored as a dictionary."""
+        kind = self.type
+        return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
 
     @property
     def is_constant(self) -> bool:
         """True if all values are the same; lists are not compared."""
         return self.is_open and self.n_distinct <= 1 and not pa.types.is_nested(self.type)
+
+    @property
+    def odd_number(self) -> str | None:
+        """The value because of which a column of numbers is read as texts, such as 1,250.00; None if it is not."""
+        return odd_number([value for value in self.counts if isinstance(value, str)])
 
     @property
     def is_id_list(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack, get_args
 
@@ -15,7 +15,8 @@ from manyarms._base.checks import Array, as_count, as_instance, as_names, as_tex
 from manyarms._base.job_options import LogOptions, Missing, Unknown, takes, with_defaults
 from manyarms._base.row_numbers import rows_from
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, codes_of, column_of, whole_numbers_of
-from manyarms.core.labels import integers_or_texts
+from manyarms.core.feature_map import Categorical
+from manyarms.core.labels import integers_or_texts, odd_number
 from manyarms.errors import ActionError, InputError, RangeError
 from manyarms.logs.age_rule import AgeRule, local_time
 from manyarms.logs.learn_features import learn_features
@@ -104,8 +105,6 @@ def read_logs(
         tuple(context), action, reward, propensity, given.weight, given.group, given.time, given.segment, given.eligible
     )
     source.need([*roles.columns, *as_names("keep", keep)])
-    for text in leakage_warnings(roles.context, reward):
-        warnings.warn(text, stacklevel=2)
     for name, value, allowed in (("missing", given.missing, Missing), ("unknown", given.unknown, Unknown)):
         if value not in get_args(allowed):
             choice = " or ".join(f'"{word}"' for word in get_args(allowed))
@@ -119,6 +118,8 @@ def read_logs(
     elif as_instance("features", features, FeatureMap, "a FeatureMap").columns != roles.context:
         problem = f"reads the columns {features.columns}; context names {roles.context}."
         raise InputError(problem, argument="features")
+    for text in context_warnings(features, reward):
+        warnings.warn(text, stacklevel=2)
     if catalog is None:
         catalog, n_actions = _numbered(source, roles, given.missing, n_actions)
     else:
@@ -138,14 +139,24 @@ def read_logs(
     return stream.collect() if isinstance(source, TableSource) else stream
 
 
-def leakage_warnings(context: Sequence[str], reward: str) -> list[str]:
-    """A warning of `read_logs` where the reward is a context column, from which a model reads what it is to predict."""
-    if reward not in context:
-        return []
-    return [
-        f"the reward column {reward!r} is also a context column, so the model sees the rewards that it is to predict, "
-        "and its estimates mean nothing: leave it out of the context"
-    ]
+def context_warnings(features: FeatureMap, reward: str) -> list[str]:
+    """Warnings of `read_logs` about the context columns: the reward among them, and numbers that are read as texts."""
+    warnings = list[str]()
+    if reward in features.columns:
+        warnings.append(
+            f"the reward column {reward!r} is also a context column, so the model sees the rewards that it is to "
+            "predict, and its estimates mean nothing: leave it out of the context"
+        )
+    for feature in features.features:
+        levels = feature.levels if isinstance(feature, Categorical) else ()
+        odd = odd_number([level for level in levels if isinstance(level, str)])
+        if odd is not None:
+            warnings.append(
+                f"column {feature.column!r} looks like numbers but is read as texts because of values such as {odd!r}, "
+                f"so each value is a feature of its own ({len(levels):,} of them): write plain numbers, such as "
+                "1250.00, and leave unknown ones empty"
+            )
+    return warnings
 
 
 def _learned_features(source: Source, roles: ColumnRoles, categorical: list[str], given: Any) -> FeatureMap:

@@ -306,7 +306,9 @@ def _candidate(
         every = rounds.without(None, prior, likelihood)
         if learn and learned is None:
             learned = learn_prior(every, prior, likelihood)
-        fitted = fit(every, prior, likelihood) if learned is None else relearn(learned, every)
+            fitted = learned.posterior
+        else:
+            fitted = fit(every, prior, likelihood) if learned is None else relearn(learned, every)
     tick()
     logs, fitted_likelihood = rounds.logs, fitted.likelihood
     # Sums of transformed rewards do not include the Jacobian of the transform.
