@@ -45,12 +45,12 @@ def bench_command(
 ) -> None:
     """Time each part of the library, and compare it with other implementations.
 
-    The parts, called stages, are for example a fit, the value of a policy or a
+    A part is called a stage: a fit, for example, or the value of a policy, or a
     greedy choice. Each stage is timed with several numbers of actions, rounds
     and features. It is compared with a plain Python loop, with the textbook
     formula in NumPy, with other libraries if they are installed, and with the
-    fastest time that this machine allows. The answers of all of them are
-    compared, too. This takes about a minute, or twenty minutes with --full.
+    fastest time that this machine allows. Their answers are compared as well.
+    This takes about a minute, or twenty minutes with --full.
 
     --compare OLD NEW lists the stages that became slower between two runs. The
     exit code is then 3 if there are any, and 0 otherwise.

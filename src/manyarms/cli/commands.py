@@ -36,7 +36,8 @@ def fit_command(
 
     Name the context columns with --context, or pass --context none. The model
     file holds the posterior, the catalog, and how context columns are turned
-    into features. evaluate, report, plan, learn, score and update read it.
+    into features. backtest, evaluate, learn, plan, report, score and update
+    read it.
     """
     check_output(out)
     where = _open_engine(engine)
@@ -84,7 +85,7 @@ def priors_command(seed: f.Seed = 0, as_json: f.Json = False, **options: Any) ->
     o.LogOptions,
     o.CatalogFile,
     o.CatalogOptions,
-    without=("context", "categorical", "max_levels", "segment"),
+    without=("context", "categorical", "max_levels", "expand", "segment"),
 )
 def update_command(
     model: f.Model,

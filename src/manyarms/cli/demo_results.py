@@ -122,11 +122,11 @@ def _as_table(policy: ma.Policy, contexts: Any) -> ma.TablePolicy:
 MIN_WIDTH = 80
 
 CAPTION = (
-    "Never logged: the share of a policy's choices that fall on items without a row in the first half of the log, "
-    "which the model learned from; their values come from their categories. The true values are known because the shop "
-    "is made up. The model and the policies were learned from the first half of the log, and the values are averages "
-    "over the customers of the second half. Gains are also corrected with the rewards logged in the second half, so a "
-    "gain need not equal the difference between two values."
+    "Never logged: the share of a policy's choices that fall on items which do not occur in the first half of the log. "
+    "The model learned from that half, and estimates these items from their categories. The true values are known "
+    "because the shop is made up. The policies were learned from the same half, and the values are averages over the "
+    "customers of the second half. Gains are also corrected with the rewards logged in the second half, so a gain need "
+    "not equal the difference between two values."
 )
 
 
@@ -148,8 +148,8 @@ def print_result(result: DemoResult, folder: Path) -> None:
     for text, *lines in (
         (
             f"Put the names of your files and columns into {folder / 'shop.toml'}, replace "
-            f"{folder / 'new-logs.parquet'} in the second command by your newer log, then run the commands below. (On "
-            "the demo's own files, they give slightly different figures from those above, because they standardise the "
+            f"{folder / 'new-logs.parquet'} in the second command with your newer log, then run the commands below. "
+            "(On the demo's own files, they give slightly different figures from those above, because they standardise the "
             "context columns.)",
             fit,
             report,

@@ -90,9 +90,9 @@ app = typer.Typer(
     epilog="Example: manyarms demo --out my-shop --seed 1\n\n"
     "Example: manyarms doctor logs.csv items.csv\n\n"
     "Example: manyarms decide --logs logs/ --context age,city --action item --reward click "
-    "--likelihood bernoulli --catalog items.csv\n\n"
+    "--likelihood bernoulli --catalog items.csv --category shelf\n\n"
     "Example: manyarms fit --logs logs/ --context age,city --action item --reward click "
-    "--likelihood bernoulli --out model.arrow\n\n"
+    "--likelihood bernoulli --catalog items.csv --category shelf --out model.arrow\n\n"
     f"Example: manyarms evaluate --model model.arrow {LOGS}\n\n"
     f"Example: manyarms report --model model.arrow {LOGS} --out report.html\n\n"
     "Tab completion: manyarms --install-completion",

@@ -73,7 +73,7 @@ def print_decision(decision: Decision) -> None:
             console.print()
             _print_line(console, sentence)
     console.print()
-    _print_line(console, f"{decision.checks_summary}. No log shows self-selection, hidden causes or change.")
+    _print_line(console, f"{decision.checks_summary}. No check can rule out self-selection, hidden causes or change.")
     for check in decision.checks:
         if check.outcome == "failed":
             _print_line(console, f"Failed: {check.question} {check.finding}")

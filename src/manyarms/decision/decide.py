@@ -60,7 +60,8 @@ BLIND_SPOTS = (
     "Self-selection: if users chose what was logged, as with ratings that they chose to give, then rounds that were "
     "not logged may have different rewards. Only randomly assigned traffic can reveal this.",
     "Hidden causes: if something outside the context columns influenced both the logged choice and the reward, the "
-    "model and the importance weights are both wrong, and no check here notices.",
+    "model is wrong. So are importance weights from estimated propensities. Weights from logged propensities stay "
+    "right, but may be too noisy to show it.",
     "Change over time: the estimates assume that the coming weeks will be like these rounds.",
 )
 """What no log can show, whatever the checks say."""
@@ -355,7 +356,7 @@ def _omitted(
     reasons = {
         f"Pairs of policies were not compared: there are more than {MANY_POLICIES}.": n_policies > MANY_POLICIES,
         "Nothing is shown by category: the actions have no categories.": column is None,
-        "Importance-weighted estimators could not check the model: the logs have no propensities.": (
+        "No other estimator checked the model: the logs have no propensities. Name estimators to use estimated ones.": (
             logs.propensities is None
         ),
         "Pairwise probabilities, shrinkage, checks and calibration are missing: they need a model.": posterior is None,

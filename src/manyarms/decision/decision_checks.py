@@ -100,7 +100,9 @@ def model_checks(
     question = "Do other estimators agree?"
     names = [] if result is None or result.value is None else sound_estimators(result)
     if result is None or not names:
-        checks.append(Check(question, "not possible", "No other estimator has a large enough effective sample size."))
+        tried = result is not None and bool(result.estimates)
+        reason = "has a large enough effective sample size" if tried else "was run"
+        checks.append(Check(question, "not possible", f"No other estimator {reason}."))
     else:
         against = contradicting(result, evaluation)
         finding = f"{_contradiction(against)} the model." if against else f"{_agreement(names)} the model."
@@ -109,7 +111,9 @@ def model_checks(
     if prior is None or (prior.unchecked and prior.mean is None):
         checks.append(Check(question, "not possible", "This needs a model that records the spread of its rewards."))
     else:
-        finding = prior.warnings[0] if prior.warnings else "They are consistent with its prior and its noise."
+        finding = (
+            prior.warnings[0] if prior.warnings else "They fit closely enough: any deviation is too small to matter."
+        )
         checks.append(Check(question, "failed" if prior.warnings else "passed", finding))
     question = "Does every category earn what the model expects?"
     if categories is None:

@@ -32,15 +32,16 @@ class Diagnostic:
 
 
 _MEANINGS = {
-    "unsupported_mass": "share of the policy's choices on actions without a round in the log used: for the model, the "
-    "rounds it was fitted on; for the other estimators, the rounds evaluated here. For such actions the model has only "
+    "unsupported_mass": "share of the policy's choices on actions that have no round in the log: for the model, the "
+    "log it was fitted on; for the other estimators, the log evaluated here. For such actions the model has only "
     "what they share with logged actions, such as their category, and importance weights have no information",
     "prior_share": "variance of the value after the logs, as a share of its variance before them; at 100 %, the logs "
     "have added nothing",
     "effective_sample_size": "number of equally weighted rounds that would be as informative as the weighted ones. "
-    f"For an estimator on its own, it is a problem below {THRESHOLDS.min_effective_sample_size:.0f} and calls for "
-    f"caution below {2 * THRESHOLDS.min_effective_sample_size:.0f}; the check of the gain needs fewer",
+    f"Below {THRESHOLDS.min_effective_sample_size:.0f} an estimator's own value is unreliable, and below "
+    f"{2 * THRESHOLDS.min_effective_sample_size:.0f} it calls for caution. The check of the gain needs fewer",
     "max_weight_share": "share of the total importance weight on a single round",
+    "pareto_k": f"shape of the tail of the weights; above {THRESHOLDS.max_pareto_k:g}, the error bar is too narrow",
     "mean_weight": "mean importance weight; should be close to 1",
     "rounded_propensities": "whether propensities look rounded; if so, small ones are inaccurate",
     "evaluated_on_training_rounds": "whether the policy, or this estimator's reward model, is known to have been "
@@ -53,6 +54,7 @@ _LIMITS = {
     "prior_share": THRESHOLDS.max_prior_share,
     "effective_sample_size": THRESHOLDS.min_effective_sample_size,
     "max_weight_share": THRESHOLDS.max_weight_share,
+    "pareto_k": THRESHOLDS.max_pareto_k,
     "mean_weight": THRESHOLDS.mean_weight_error,
 }
 

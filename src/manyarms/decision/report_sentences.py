@@ -82,7 +82,7 @@ def values_sentence(decision: Decision) -> str:
     shown, unit = f"the {CURRENT}" if name == evaluation.baseline.name else name, decision.unit
     return (
         f"According to the model, {shown} has the highest value, {in_unit(number(value), unit)} per round; the logged "
-        f"rounds earned {in_unit(number(evaluation.mean_reward), unit)}."
+        f"rounds earned {in_unit(number(evaluation.mean_reward), unit)} on average."
     )
 
 

@@ -80,11 +80,10 @@ class HiddenCause(Tabular):
             )
         if self.tipping_to_doubt == 0.0:
             return f"{text} The interval contains zero already, so the answer is in doubt without any hidden cause."
-        less = (
-            ""
-            if strongest is None
-            else f" ({number(strongest.times_to_doubt)} times the bias from hiding {strongest.column})"
-        )
+        less = ""
+        if strongest is not None:
+            times = number(strongest.times_to_doubt)
+            less = f" ({'about' if times == '1' else f'{times} times'} the bias from hiding {strongest.column})"
         return (
             f"{text} A bias of {number(self.tipping_to_doubt)}{less} is enough to make the interval of the model's "
             "gain reach zero."

@@ -130,8 +130,8 @@ class PriorCheck:
                      ("prior", self.prior, "not checked, as there are no rounds"))  # fmt: skip
             lines = [f"misfit of the {name}: {missing if part is None else part}" for name, part, missing in parts]
             fine = (
-                "Nothing contradicts the prior or the noise.\n"
-                f"(A contradiction is reported only if a ratio is outside {CLOSE[0]:g} to {CLOSE[1]:g} "
+                "No deviation is large enough to be reported.\n"
+                f"(One is reported only if a ratio is outside {CLOSE[0]:g} to {CLOSE[1]:g} "
                 f"and p < {SURE:g}.)"
             )
         return "\n".join([*lines, *([f"warning: {text}" for text in self.warnings] or [fine])])
