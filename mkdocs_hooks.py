@@ -1,6 +1,7 @@
 """MkDocs hooks: formulas become MathML, every notebook becomes a page, and every chart opens in full."""
 
 import json
+import posixpath
 import re
 from html import unescape
 from pathlib import Path
@@ -9,14 +10,21 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 _CHART = re.compile(r'(<img [^>]*src="([^"]+\.svg)"[^>]*>)')
-_CELL = re.compile(r"<td( style=[^>]*)?>(.*?)</td>", flags=re.DOTALL)
+_TABLE = re.compile(r"<table>.*?</table>", flags=re.DOTALL)
+_ROW = re.compile(r"<tr>.*?</tr>", flags=re.DOTALL)
+_CELL = re.compile(r"<(t[dh](?: style=[^>]*)?)>(.*?)</t[dh]>", flags=re.DOTALL)
+_NUMBER = re.compile(r"(?:&lt;|&gt;|[≈+−-])?\s?\d[\d.,]*(?:(?:&nbsp;| )?[%×])?|\d{4}-\d\d-\d\d|-|–")
+"""A number, a date or a dash, in a cell of a table."""
 _PRINTED = re.compile(r'<div class="((?:language-(?:text|sh|console) )?highlight)">(<pre>.*?</pre>)', flags=re.DOTALL)
 LONG = 100
 """Characters per line of printed text beyond which a block is prose, not a table."""
 SENTENCE = 45
 """Characters in a cell of a table beyond which it holds a sentence."""
+SHORT = 12
+"""Characters in a cell of a table that stay on one line."""
 _FENCE = re.compile(r"^```math\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 
 
@@ -27,28 +35,58 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     )
 
 
-def on_page_content(html: str, **_: Any) -> str:
-    """Link charts to their files, keep per cent signs with their numbers, and wrap long commands and printed sentences.
+def on_page_content(html: str, page: Page, files: Files, **_: Any) -> str:
+    """Link charts to their files, align numbers in tables, and wrap long commands and printed sentences.
 
-    On a phone a chart is as wide as the screen, and opens in full.
+    On a phone a chart can be moved sideways, and opens in full.
     """
-    html = _CHART.sub(r'<a class="chart" href="\2">\1</a>', html)
-    return _PRINTED.sub(_wrapped, _CELL.sub(_cell, html))
+    folder = posixpath.dirname(page.file.src_uri)
+
+    def linked(chart: re.Match[str]) -> str:
+        file = files.get_file_from_path(posixpath.normpath(posixpath.join(folder, chart[2])))
+        drawn = None if file is None else re.search(r'<svg[^>]* width="(\d+)', file.content_string[:3000])
+        width = f' style="--drawn: {drawn[1]}px"' if drawn else ""
+        return f'<a class="chart" href="{chart[2]}"{width}>{chart[1]}</a>'
+
+    html = _CHART.sub(linked, html)
+    return _PRINTED.sub(_wrapped, _TABLE.sub(_table, html))
 
 
-def _cell(cell: re.Match[str]) -> str:
-    """A cell of a table: numbers stay with their per cent signs, and sentences have room on a phone."""
+def _table(table: re.Match[str]) -> str:
+    """A table: columns of numbers are aligned, numbers keep their per cent signs, sentences have room on a phone."""
+    rows = [[_text(cell[2]) for cell in _CELL.finditer(row[0])] for row in _ROW.finditer(table[0])]
+    columns = [[text for text in column if text] for column in zip(*rows[1:], strict=False)]
+    aligned = [bool(column) and all(map(_NUMBER.fullmatch, column)) for column in columns]
+
+    def with_classes(row: re.Match[str]) -> str:
+        places = iter(range(len(columns)))
+        return _CELL.sub(lambda cell: _cell(cell, aligned[next(places)]), row[0])
+
+    return _ROW.sub(with_classes, table[0])
+
+
+def _text(content: str) -> str:
+    return re.sub(r"<[^>]+>", "", content).strip()
+
+
+def _cell(cell: re.Match[str], is_number: bool) -> str:
+    """A cell of a table, or of its head, with the class of its content."""
     content = re.sub(r"(\d) %", r"\1&nbsp;%", cell[2])
-    is_long = len(re.sub(r"<[^>]+>", "", content)) > SENTENCE
-    start = "<td" + (cell[1] or "") + (' class="long"' if is_long else "")
-    return f"{start}>{content}</td>"
+    length = len(_text(content))
+    kind = "number" if is_number else "long" if length > SENTENCE else "short" if length <= SHORT else ""
+    return f"<{cell[1]}{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}>{content}</{cell[1].split()[0]}>"
 
 
 def _wrapped(block: re.Match[str]) -> str:
-    """A block of commands, or of printed text with a line that is too long to be read without scrolling, marked."""
-    longest = max(map(len, unescape(re.sub(r"<[^>]+>", "", block[2])).splitlines()), default=0)
-    is_wide = longest > LONG or "language-sh" in block[1]
-    return f'<div class="{block[1]} wrapped">{block[2]}' if is_wide else block[0]
+    """A block of commands, or of printed text with a line that is too long to be read without scrolling, marked.
+
+    A tree, a table or comments in a column would be torn apart, so such a block scrolls.
+    """
+    lines = unescape(re.sub(r"<[^>]+>", "", block[2])).splitlines()
+    is_drawn = any(set(line) & set("│├└─") for line in lines)
+    is_aligned = sum(re.search(r"\S {3,}\S", line) is not None for line in lines) >= 2
+    is_wide = max(map(len, lines), default=0) > LONG or "language-sh" in block[1]
+    return f'<div class="{block[1]} wrapped">{block[2]}' if is_wide and not (is_drawn or is_aligned) else block[0]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -149,20 +149,30 @@ def agreement(evaluation: Evaluation) -> alt.LayerChart:
         raise InputError("There are no estimates to draw.", "Evaluate the policies with a posterior or estimators.")
     estimators = list(dict.fromkeys(row["estimator"] for row in rows))
     names = list(dict.fromkeys(row["name"] for row in rows))
-    base = chart_of(rows).encode(
-        y=alt.Y("name:N", sort=names, title=None),
-        yOffset=alt.YOffset("estimator:N", sort=estimators),
-        color=alt.Color("estimator:N", sort=estimators, scale=alt.Scale(range="category")),
-        tooltip=tooltips({"name:N": "policy", "estimator:N": "estimator", "shown:N": "value [95 %]"}),
-    )
+    encoding: dict[str, Any] = {
+        "y": alt.Y("name:N", sort=names, title=None),
+        "yOffset": alt.YOffset("estimator:N", sort=estimators),
+        "color": alt.Color("estimator:N", sort=estimators, scale=alt.Scale(range="category")),
+        "tooltip": tooltips({"name:N": "policy", "estimator:N": "estimator", "shown:N": "value [95 %]"}),
+    }
     # Clipped: one very uncertain estimator would otherwise squeeze all others into a dot.
-    scale = alt.Scale(domain=_domain(rows), clamp=False, nice=True)
-    x = alt.X("low:Q", title="value per round", scale=scale)
-    bars = base.mark_rule(strokeWidth=2, clip=True).encode(x=x, x2="high:Q")
-    points = base.mark_point(clip=True).encode(x=alt.X("value:Q", scale=scale))
+    low, high = _domain(rows)
+    scale = alt.Scale(domain=[low, high], nice=False)
+    beyond = [{**row, "end": high, "side": "right"} for row in rows if row["high"] > high]
+    beyond += [{**row, "end": low, "side": "left"} for row in rows if row["low"] < low]
+    x = alt.X("low:Q", title="value per round" + " (arrow: the interval goes on)" * bool(beyond), scale=scale)
+    bars = chart_of(rows).encode(**encoding).mark_rule(strokeWidth=2, clip=True).encode(x=x, x2="high:Q")
+    points = chart_of(rows).encode(**encoding).mark_point(clip=True).encode(x=alt.X("value:Q", scale=scale))
+    arrows = [
+        chart_of([row for row in beyond if row["side"] == side])
+        .encode(**encoding)
+        .mark_point(shape=f"triangle-{side}", size=40, opacity=1.0)
+        .encode(x=alt.X("end:Q", scale=scale))
+        for side in sorted({row["side"] for row in beyond})
+    ]
     height = round(ROW * len(names) * max(1.0, 0.5 * len(estimators)))
     words = "; ".join(f"{row['name']} ({row['estimator']}) {row['shown']}" for row in rows)
-    return layered([bars, points], height, f"Value per round by estimator with 95 % intervals: {words}.")
+    return layered([bars, points, *arrows], height, f"Value per round by estimator with 95 % intervals: {words}.")
 
 
 def segments(evaluation: Evaluation, policy: str | None = None) -> alt.LayerChart:
