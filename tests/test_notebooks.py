@@ -3,6 +3,7 @@
 import ast
 import json
 import runpy
+from types import SimpleNamespace
 
 import pytest
 from pages import ROOT, assert_shown
@@ -72,8 +73,37 @@ def test_a_notebook_runs_and_prints_what_it_shows(script, tmp_path, monkeypatch)
                 assert_shown(shown.get("text", ""), output.get("text", ""), script)
 
 
-def test_a_chart_of_a_page_links_to_its_file():
+class Files(dict):
+    """The files of a site, by path: what a hook asks of MkDocs."""
+
+    def get_file_from_path(self, path):
+        return SimpleNamespace(content_string=self[path]) if path in self else None
+
+
+def page_content(html, **files):
     hooks = runpy.run_path(str(ROOT / "mkdocs_hooks.py"))
-    page = '<p><img alt="gains" src="report/gains.svg"> and <img src="photo.png"></p>'
-    linked = '<p><a class="chart" href="report/gains.svg"><img alt="gains" src="report/gains.svg"></a>'
-    assert hooks["on_page_content"](page) == f'{linked} and <img src="photo.png"></p>'
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="how-to/plan.md"))
+    return hooks["on_page_content"](html, page=page, files=Files(files))
+
+
+def test_a_chart_of_a_page_links_to_its_file_and_has_its_width():
+    chart = '<img alt="gains" src="../report/gains.svg">'
+    shown = page_content(
+        f'<p>{chart} and <img src="photo.png"></p>',
+        **{"report/gains.svg": '<svg class="marks" width="712" height="9">'},
+    )
+    link = '<a class="chart" href="../report/gains.svg" style="--drawn: 712px">'
+    assert shown == f'<p>{link}{chart}</a> and <img src="photo.png"></p>'
+
+
+def test_columns_of_numbers_are_marked_and_others_are_not():
+    rows = "".join(f"<tr>{cells}</tr>\n" for cells in ("<th>n</th>\n<th>who</th>", "<td>1,000</td>\n<td>7 users</td>"))
+    shown = page_content(f"<table>{rows}<tr><td>19.6 %</td>\n<td>4,500</td></tr></table>")
+    assert shown.count('class="number"') == 3
+    assert '<td class="number">19.6&nbsp;%</td>' in shown and '<td class="short">4,500</td>' in shown
+
+
+def test_a_tree_in_a_block_is_not_wrapped():
+    block = '<div class="language-text highlight"><pre>{}</pre>'
+    assert "wrapped" in page_content(block.format("word " * 40))
+    assert "wrapped" not in page_content(block.format("├── " + "word " * 40))
