@@ -6,7 +6,7 @@ import datetime
 import json
 import math
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
@@ -74,6 +74,12 @@ def rough_key(label: Any) -> Hashable:
         return text
     number = Decimal(text)
     return int(number) if number == number.to_integral_value() else number
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The given name, or the name with a number if it is taken."""
+    number = next(i for i in range(1, len(taken) + 2) if (name if i == 1 else f"{name} ({i})") not in taken)
+    return name if number == 1 else f"{name} ({number})"
 
 
 def odd_number(texts: Sequence[str]) -> str | None:

@@ -12,8 +12,8 @@ from typing import Any
 import altair as alt
 
 from manyarms.core.estimate import Estimate
+from manyarms.core.labels import free_name
 from manyarms.core.result_tables import percent, printable
-from manyarms.jobs.evaluate import free_name
 
 _LIGHT = {
     "ground": "#ffffff", "ink": "#1f2328", "faint": "#6b7280", "line": "#d8dee4",

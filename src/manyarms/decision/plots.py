@@ -139,7 +139,7 @@ def agreement(evaluation: Evaluation) -> alt.LayerChart:
         evaluation: The result of `evaluate` with estimators.
     """
     shown = _labels(evaluation)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {**interval_row(shown[row.name], estimate), "estimator": estimator}
         for row in evaluation.rows
         for estimator, estimate in {"model": row.value, **row.estimates}.items()

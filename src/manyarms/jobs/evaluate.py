@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -16,6 +16,7 @@ from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, an
 from manyarms.core.arrow_columns import table_of
 from manyarms.core.bound_policy import on_rounds
 from manyarms.core.choices import ChoiceShares
+from manyarms.core.labels import free_name
 from manyarms.core.result_tables import percent
 from manyarms.errors import InputError, ShapeError, UndefinedLiftError
 from manyarms.estimators.checked_value import Checked, pooled_difference, scaled
@@ -409,12 +410,6 @@ def warning_text(policies: str, estimators: str, text: str) -> str:
     """A warning after the names of its policies and estimators: "greedy (snIPS, DR): ...". Names may be empty."""
     places = f"{policies} ({estimators})" if policies and estimators else policies or estimators
     return f"{places}: {text}" if places else text
-
-
-def free_name(name: str, taken: Collection[str]) -> str:
-    """The given name, with a number added if an evaluation has it already."""
-    number = next(i for i in range(1, len(taken) + 2) if (name if i == 1 else f"{name} ({i})") not in taken)
-    return name if number == 1 else f"{name} ({number})"
 
 
 def _add_estimates(
