@@ -233,9 +233,10 @@ def _panel_chart(
         return alt.Chart(alt.Data(values=rows)).encode(x=_x_axis(figure, plot), detail="method:N")
 
     lines = base(rows).mark_line(fill=None).encode(y, *LINE)
-    # The first method has a thick line, below the others; its marks are above theirs.
+    # The first method has a thick line, below the others; its marks are above theirs, and below those that are hollow.
     bars = base(rows[::-1]).mark_rule(strokeWidth=1.25, opacity=0.8).encode(low, alt.Y2("high:Q"), STROKE)
-    marks = base(rows[::-1]).mark_point(size=46, strokeWidth=1.5, opacity=1).encode(y, *MARK)
+    upward = sorted(rows[::-1], key=lambda row: looks[row["method"]].hollow)
+    marks = base(upward).mark_point(size=46, strokeWidth=1.5, opacity=1).encode(y, *MARK)
     level = alt.Chart(alt.Data(values=[{}])).mark_rule(strokeDash=[5, 4], color="#444", strokeWidth=1.25)
     nominal = [level.encode(y=alt.datum(INTERVAL_LEVEL, type="quantitative"))] * (figure.measure == "coverage")
     texts = [_text(printable(plot.title), width / 2, -14.0, 13)] if plot.title else []

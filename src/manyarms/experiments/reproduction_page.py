@@ -27,8 +27,8 @@ MARKS = {
 
 SIGNS = {"for": "+", "against": "−", "tie": "=", "open": "·"}
 
-MANY_EXCEPTIONS = 6
-"""With more rows of exceptions than this, the page counts them instead of naming them."""
+MANY_EXCEPTIONS = 12
+"""With more exceptions than this, the page counts them instead of naming them."""
 
 Tested: TypeAlias = Sequence[tuple[Figure, Claim, ClaimResult]]
 """Claims with the figures they are about, and the results of testing them."""
@@ -67,9 +67,9 @@ def exceptions(comparisons: Sequence[MethodComparison]) -> str:
         for comparison in comparisons:
             if comparison.count >= 2 and comparison.decision(level) == decision:
                 columns.setdefault(comparison.title, []).append(comparison.column)
-        if len(columns) > MANY_EXCEPTIONS:
-            total = sum(map(len, columns.values()))
-            parts.append(f"{words}: {total} comparisons in {len(columns)} rows of the table below.")
+        if (total := sum(map(len, columns.values()))) > MANY_EXCEPTIONS:
+            rows = f"{len(columns)} row{'s' if len(columns) > 1 else ''}"
+            parts.append(f"{words}: {total} comparisons in {rows} of the table below.")
         elif columns:
             named = (f"{title} ({', '.join(at).replace(', n = ', ', ')})" for title, at in columns.items())
             parts.append(f"{words}: {'; '.join(named)}.")
