@@ -248,8 +248,14 @@ PAPER_TEXT = tuple(
                 "Setting; τ is chosen by SLOPE++ in evaluation, and in learning nothing is clipped.",
             ),
             ("[snIPS]", TAKEN),
-            ("[MIPS] We cluster actions into L groups …", "Setting; the paper does not give L: see set-sizes."),
-            ("[PC] We use the Knn implementation of PC.", "Setting; the paper does not give k: see set-sizes."),
+            (
+                "[MIPS] We cluster actions into L groups …",
+                "Setting; the paper does not give L: see [set-sizes](#set-sizes).",
+            ),
+            (
+                "[PC] We use the Knn implementation of PC.",
+                "Setting; the paper does not give k: see [set-sizes](#set-sizes).",
+            ),
             ("[DM (Freq)] … where λ is a regularization hyper-parameter.", "Setting; λ is chosen by cross-validation."),
             ("This DM uses the linear-Gaussian likelihood model combined with Gaussian priors …", TAKEN),
             ("Under this prior, each action a has an associated parameter θ_a.", TAKEN),

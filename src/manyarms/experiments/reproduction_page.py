@@ -154,7 +154,7 @@ def missing_lines(instances: Mapping[str, Instances]) -> list[str]:
             if least < wanted:
                 methods.setdefault(f"{least} of {wanted}", {})[cell_text(method)] = None
         if methods:
-            words = "; ".join(f"{share}: {', '.join(names)}" for share, names in methods.items())
+            words = "; ".join(f"{share}: {' / '.join(names)}" for share, names in methods.items())
             lines.append(f"| [{name}](#{name}) | {words} |")
     if len(lines) == 2:
         return []
