@@ -1,29 +1,26 @@
 """Claims: p-values are those of t-tests, and verdicts follow their rules."""
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 from small_experiments import outcome, results_of
 
-from manyarms.experiments import (
-    Cell,
-)
+from manyarms.experiments import Cell, Synthetic
 from manyarms.experiments.cell import Table
 from manyarms.experiments.claim import (
-    AboveLogged,
     BestIsBetter,
     BetterThanEach,
     Claim,
-    Covers,
+    ClaimResult,
     GainGrows,
     GainLargerAt,
-    MatchesReferences,
-    NearTruth,
-    Reference,
+    better_on_each,
     level_against,
     verdict_of,
 )
 from manyarms.experiments.method_comparison import MethodComparison, above_zero
+from manyarms.experiments.number_requirements import AboveLogged, Covers, MatchesReferences, NearTruth, Reference
 
 
 def verdict(requirement, results, rounds=(10,)):
@@ -274,3 +271,75 @@ def test_a_claim_that_the_data_cannot_show_has_no_verdict():
     claim = Claim("", (BetterThanEach("p", "opl", "a", ("b",), (10,)),), untestable="a part of the data")
     result = claim.test(Table(results), {"p": {10}})
     assert result.verdict == "not testable" and len(result.comparisons) == 1
+
+
+def test_no_two_comparisons_of_a_claim_have_the_same_place_in_its_table():
+    """Else the average over n would mix problems."""
+    results = results_of({"a": [0.9, 0.8], "b": [0.1, 0.2]}) | results_of(
+        {"a": [0.9, 0.8], "b": [0.1, 0.2]}, problem="q"
+    )
+    rounds = {"p": {10}, "q": {10}}
+    for kind in (BetterThanEach, BestIsBetter):
+        ours = "a" if kind is BetterThanEach else ("a",)
+        with pytest.raises(ValueError, match="prefix"):
+            Claim("", [kind(name, "opl", ours, ("b",), (10,)) for name in "pq"]).test(Table(results), rounds)
+        parts = [kind(name, "opl", ours, ("b",), (10,), prefix=f"{name}: ") for name in "pq"]
+        assert len(Claim("", parts).test(Table(results), rounds).comparisons) == 2
+    on_each = better_on_each({"p": Synthetic(10), "q": Synthetic(20)}, "opl", "a", ("b",))
+    for name, requirement in zip("pq", on_each, strict=True):
+        assert requirement.prefix == f"{name}: "
+
+
+def test_a_tie_is_a_tie_however_sure_its_sign_is():
+    by_instance = dict(enumerate(np.full(30, 4e-4) + np.random.default_rng(12).normal(0, 1e-5, 30)))
+    sure = above_zero("", 10, by_instance, margin=1e-3)
+    assert sure.p_for < 1e-9 and sure.decision() == "tie"
+
+
+def test_averaged_over_n_the_best_of_several_equals_is_seldom_called_better():
+    """One candidate for all n; chosen anew at each n, the best of equals would be called better in a fifth of cases."""
+    rng, called, rounds = np.random.default_rng(13), [], (10, 20, 30, 40, 50, 60)
+    for _ in range(300):
+        results = {}
+        for n in rounds:
+            results |= results_of({name: rng.normal(0.5, 0.1, 20) for name in "abcd"}, n=n)
+        claim = Claim("", (BestIsBetter("p", "opl", ("a", "b", "c"), ("d",), rounds),))
+        called.append(claim.test(Table(results), {"p": set(rounds)}).averaged_verdict)
+    assert called.count("holds") < 300 * 0.05 + 4 * np.sqrt(300 * 0.05)
+
+
+def test_averaged_over_n_the_best_is_one_method_and_is_named():
+    results = results_of({"a": [0.9, 0.91], "b": [0.7, 0.71], "c": [0.5, 0.52]})
+    results |= results_of({"a": [0.6, 0.61], "b": [0.7, 0.71], "c": [0.5, 0.52]}, n=20)
+    claim = Claim("", (BestIsBetter("p", "opl", ("a", "b"), ("c",), (10, 20)),))
+    result = claim.test(Table(results), {"p": {10, 20}})
+    assert [comparison.numbers[:2] for comparison in result.comparisons] == ["a:", "b:"]
+    (average,) = result.averages
+    assert average.numbers.startswith("a: +0.245")
+
+
+def test_a_comparison_with_few_instances_is_open_also_when_averaged():
+    rng, rounds, results = np.random.default_rng(14), (10, 20), {}
+    for n in rounds:
+        results |= results_of({"a": rng.normal(0.9, 0.01, 15), "b": rng.normal(0.1, 0.01, 15)}, n=n)
+    claim = Claim("", (BetterThanEach("p", "opl", "a", ("b",), rounds),))
+    few, enough = (claim.test(Table(results), {"p": set(rounds)}, least=least) for least in (16, 15))
+    assert (few.verdict, few.averaged_verdict) == ("undecided", "undecided")
+    assert (enough.verdict, enough.averaged_verdict) == ("holds", "holds")
+
+
+def test_relative_averages_are_labelled_as_such():
+    for kind, column in (("opl", "mean over n"), ("ope", "mean over n, relative")):
+        results = results_of({"a": [0.9, 0.8], "b": [0.1, 0.2]}, kind) | results_of(
+            {"a": [0.9, 0.8], "b": [0.1, 0.2]}, kind, n=20
+        )
+        claim = Claim("", (BetterThanEach("p", kind, "a", ("b",), (10, 20)),))
+        (average,) = claim.test(Table(results), {"p": {10, 20}}).averages
+        assert average.column == column
+
+
+def test_a_claim_that_holds_counts_what_is_against_it():
+    good = [above_zero(f"{i}", 10, dict(enumerate(0.5 + 0.01 * np.arange(9)))) for i in range(60)]
+    bad = above_zero("bad", 10, dict(enumerate(-0.5 - 0.01 * np.arange(9))))
+    result = ClaimResult((*good, bad))
+    assert result.verdict == "holds" and result.against == 1

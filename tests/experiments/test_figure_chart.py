@@ -210,3 +210,39 @@ def test_a_wide_figure_has_an_axis_for_each_problem(tmp_path):
     texts, _ = saved(Figure("f", "", "", panels, columns=4), results, tmp_path)
     shared, _ = saved(Figure("f", "", "", panels, columns=2), results, tmp_path)
     assert "1k" in shared and "0.1" in shared and texts.count("MSE") == 4
+
+
+def test_panels_share_a_vertical_axis_with_all_of_their_kind_or_of_their_row_or_with_none(tmp_path):
+    panels = tuple(Panel(str(i), problem, "ope", ("sDM",)) for i in range(2) for problem in (SMALL, LARGE))
+    results = rows(methods=["sDM"], values=[2.1] * 4) | rows(LARGE, methods=["sDM"], values=[102.0] * 4)
+    figures = {
+        share: Figure("f", "", "", (panels[0], panels[2], panels[1], panels[3]), columns=2, share_axes=share)
+        for share in ("figure", "row", "panel")
+    }
+    domains = {
+        share: _y_domains(chart.draw_figure(figure, Table(results)).to_dict()) for share, figure in figures.items()
+    }
+    assert len(set(domains["figure"])) == 1
+    assert domains["row"][0] == domains["row"][1] != domains["row"][2] == domains["row"][3]
+    assert {share: saved(figure, results, tmp_path)[0].count("MSE") for share, figure in figures.items()} == {
+        "figure": 2,
+        "row": 2,
+        "panel": 4,
+    }
+
+
+def _y_domains(spec):
+    """The ends of the vertical axis of each panel."""
+    return [tuple(panel["layer"][0]["encoding"]["y"]["scale"]["domain"]) for panel in spec["vconcat"][0]["concat"]]
+
+
+def test_a_method_that_agrees_with_another_is_drawn_through_its_mark():
+    """Hollow marks are transparent and above solid ones."""
+    looks = palette.styles(["sDM", "sDM (learned prior)"])
+    assert palette.style_columns(looks["sDM (learned prior)"])["fill"] == "transparent"
+    figure = Figure("f", "", "", (Panel("p", SMALL, "ope", tuple(looks)),))
+    drawn = chart.draw_figure(figure, Table(rows(methods=list(looks), rounds=[100]))).to_dict()
+    marks = [data for data in _data(drawn) if {row.get("method") for row in data} == set(looks)][-1]
+    assert [row["method"] for row in marks] == ["sDM", "sDM (learned prior)"]
+    linear, paper = (palette.STYLES[name].dash for name in ("sDM (Bernoulli)", "sDM (Bernoulli, paper)"))
+    assert linear != paper

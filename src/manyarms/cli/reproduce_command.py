@@ -79,12 +79,12 @@ def reproduce_command(
     stopped. A run with --paper reuses the results of --quick.
     """
     with one_line_errors():
-        from manyarms.cli.run_figures import choose_figures, choose_size, print_list, run_all  # noqa: PLC0415
+        from manyarms.cli.reproduce_figures import choose_figures, choose_size, print_figures, run_all  # noqa: PLC0415
         from manyarms.experiments.reproduction import Reproduction, download_data, figures  # noqa: PLC0415
 
         known = figures(None if data is None else str(data))
         if list_figures:
-            print_list(known.values())
+            print_figures(known.values())
             return
         chosen = choose_figures(names or [], everything, known)
         if prune and not everything:

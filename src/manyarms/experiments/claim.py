@@ -4,30 +4,30 @@ A claim is a list of requirements. Each makes comparisons that should all come o
 
 - It *holds* when its comparisons are decided in its favour at 5 %, or tied, and not all are tied. One comparison in
   fifty may be against it, and one in twenty open: a claim about 250 comparisons does not fail because of one.
-- It *does not hold* when more comparisons than that are decided against it, at 5 % shared among all of them (Holm).
+- It *does not hold* when more than one comparison in fifty is decided against it, at 5 % shared among all (Holm).
 - It is *undecided* otherwise, *not run* when rows are missing, and *not testable* where the data cannot show it.
 
 For the second verdict, the differences of each instance are averaged over n before they are tested.
 
 In all requirements `problem` is the label of a problem, `kind` is "ope" or "opl", `ours` and `rival` are names of
 methods, and `n` or `rounds` are numbers of rounds. A `prefix` is printed before the names of methods in tables, to tell
-several problems apart.
+several problems apart: no two comparisons of a claim may have the same title and column. Requirements about numbers
+instead of rivals are in `number_requirements`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import binomtest
 
-from manyarms.experiments.cell import Outcome, Table, covered, score
+from manyarms.experiments.cell import Table, score
 from manyarms.experiments.method_comparison import TEST_LEVEL, Decision, MethodComparison, above_zero, average_over_n
 from manyarms.experiments.methods import PAPER
 from manyarms.experiments.problem import Kind, Problem
@@ -41,11 +41,8 @@ MARGIN = 0.001
 ALLOWED_AGAINST, ALLOWED_OPEN = 0.02, 0.05
 """Shares of its comparisons that may be decided against a claim, or left open, when it still holds."""
 
-MIN_INSTANCES_TO_AGREE = 20
-"""With fewer instances, agreement with a reference says nothing: the error bars are too wide to disagree."""
-
-MIN_INSTANCES_TO_COVER = 100
-"""With fewer instances, coverage says nothing: its standard error is above two points."""
+MIN_INSTANCES_TO_DECIDE = 20
+"""At paper size, a comparison with fewer instances is left open: t-tests of so few skewed differences are unsafe."""
 
 Verdict = Literal["holds", "does not hold", "undecided", "not run", "not testable"]
 
@@ -67,10 +64,14 @@ class Requirement(ABC):
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """The result of testing a claim on rows: the comparisons it rests on, and the reason why they show nothing."""
+    """The result of testing a claim on rows: the comparisons it rests on, and the reason why they show nothing.
+
+    A comparison with fewer than `least` instances is open.
+    """
 
     comparisons: tuple[MethodComparison, ...]
     untestable: str = ""
+    least: int = 2
 
     @cached_property
     def averages(self) -> tuple[MethodComparison, ...]:
@@ -81,7 +82,7 @@ class ClaimResult:
                 groups.setdefault(comparison.title, []).append(comparison)
         if all(len(group) == 1 for group in groups.values()):
             return ()
-        return tuple(map(average_over_n, groups.values()))
+        return tuple(average_over_n(group).open_below(self.least) for group in groups.values())
 
     def decision(self, comparison: MethodComparison) -> Decision:
         """The decision of one of its comparisons."""
@@ -99,6 +100,16 @@ class ClaimResult:
         if not self.averages:
             return None
         return "not testable" if self.untestable else verdict_of(self.averages)
+
+    @property
+    def against(self) -> int:
+        """The number of comparisons decided against it, at every n."""
+        return count_against(self.comparisons)
+
+    @property
+    def averaged_against(self) -> int:
+        """The number of comparisons decided against it, averaged over n."""
+        return count_against(self.averages)
 
     def __str__(self) -> str:
         total, level = len(self.comparisons), level_against(self.comparisons)
@@ -121,6 +132,12 @@ def level_against(comparisons: Sequence[MethodComparison]) -> float:
     return level
 
 
+def count_against(comparisons: Sequence[MethodComparison]) -> int:
+    """The number of comparisons decided against their claim, at the level that they share."""
+    level = level_against(comparisons)
+    return [comparison.decision(level) for comparison in comparisons].count("against")
+
+
 def verdict_of(comparisons: Sequence[MethodComparison]) -> Verdict:
     """The verdict of a claim's comparisons, by the rules at the top of the module."""
     if not comparisons or any(comparison.count < 2 for comparison in comparisons):
@@ -138,25 +155,32 @@ class Claim:
 
     Attributes:
         text: What is tested, in our words.
-        quote: The paper's own words; empty for claims of ours. See `paper_text`.
+        remark: Why the results are as they are. Which comparisons are exceptions is written by the page.
+        quotes: The sentences of the paper that it tests, in its words; none for claims of ours. See `paper_text`.
         untestable: Why the data at hand cannot show it; empty when it can.
     """
 
     text: str
     requirements: Sequence[Requirement]
     remark: str = ""
-    quote: str = ""
+    quotes: tuple[str, ...] = ()
     untestable: str = ""
 
-    def test(self, table: Table, rounds: Mapping[str, set[int]]) -> ClaimResult:
-        """Test the claim on rows; of each problem, by its label, only the `rounds` that were to be run count."""
-        kept = (
-            comparison
+    def test(self, table: Table, rounds: Mapping[str, set[int]], least: int = 2) -> ClaimResult:
+        """Test the claim on rows; of each problem, by its label, only the `rounds` that were to be run count.
+
+        Comparisons with fewer than `least` instances are left open.
+        """
+        kept = tuple(
+            comparison.open_below(least)
             for requirement in self.requirements
             for comparison in requirement.comparisons(table)
             if all(rounds.get(label, set()).issuperset(comparison.rounds) for label in requirement.labels)
         )
-        return ClaimResult(tuple(kept), self.untestable)
+        places = Counter((comparison.title, comparison.column) for comparison in kept)
+        if repeated := [place for place, count in places.items() if count > 1]:
+            raise ValueError(f"several comparisons of {self.text!r} have the place {repeated[0]}; give them a prefix.")
+        return ClaimResult(kept, self.untestable, least)
 
 
 @dataclass(frozen=True)
@@ -175,14 +199,23 @@ class BetterThanEach(Requirement):
         for rival, n in product(self.rivals, self.rounds):
             gains = table.gains(self.problem, self.kind, self.ours, rival, n)
             comparison = above_zero(f"{self.prefix}{self.ours} over {rival}", n, gains, margin=margin)
-            yield replace(comparison, samples=(_per_mean_error(table, self, (self.ours, rival), n, gains),))
+            sample = _per_mean_error(table, self, (self.ours, rival), n, gains)
+            yield replace(comparison, samples=(sample,), relative=self.kind == "ope")
+
+
+def better_on_each(
+    problems: Mapping[str, Problem], kind: Kind, ours: str, rivals: tuple[str, ...], rounds: tuple[int, ...] = ROUNDS
+) -> tuple[BetterThanEach, ...]:
+    """The requirements of a claim that one method is better than each rival on each of these problems, by name."""
+    return tuple(BetterThanEach(p.label, kind, ours, rivals, rounds, f"{name}: ") for name, p in problems.items())
 
 
 @dataclass(frozen=True)
 class BestIsBetter(Requirement):
     """Claim that, at each number of rounds, the candidate with the best mean is better than each of the rivals.
 
-    The best is chosen on the rows that it is tested on, so its p-value is multiplied by the number of candidates.
+    The best at an n may be another than at the next; averaged over n, it is one candidate, the best over all n. It is
+    chosen on the rows that it is tested on, so its p-value is multiplied by the number of candidates.
     """
 
     problem: str
@@ -190,16 +223,27 @@ class BestIsBetter(Requirement):
     candidates: tuple[str, ...]
     rivals: tuple[str, ...]
     rounds: tuple[int, ...] = ROUNDS
+    prefix: str = ""
 
     def comparisons(self, table: Table) -> Iterator[MethodComparison]:
-        names = self.candidates
-        for rival, n in product(self.rivals, self.rounds):
-            gains = [table.gains(self.problem, self.kind, name, rival, n) for name in names]
-            best = int(np.argmax([float(np.mean(list(gain.values()))) if gain else -np.inf for gain in gains]))
-            title = f"the best of {', '.join(names)} over {rival}"
-            comparison = above_zero(title, n, gains[best], chosen_from=len(names))
-            sample = _per_mean_error(table, self, (names[best], rival), n, gains[best])
-            yield replace(comparison, samples=(sample,), numbers=f"{names[best]}: {comparison.numbers}")
+        names, margin = self.candidates, MARGIN if self.kind == "opl" else 0.0
+        for rival in self.rivals:
+            gains = {
+                (name, n): table.gains(self.problem, self.kind, name, rival, n) for name in names for n in self.rounds
+            }
+            shares = {key: _per_mean_error(table, self, (key[0], rival), key[1], gain) for key, gain in gains.items()}
+            run = [n for n in self.rounds if any(gains[name, n] for name in names)]
+            overall = max(names, key={name: sum(_mean(shares[name, n]) for n in run) for name in names}.__getitem__)
+            for n in self.rounds:
+                best = max(names, key={name: _mean(gains[name, n]) for name in names}.__getitem__)
+                title = f"{self.prefix}the best of {', '.join(names)} over {rival}"
+                comparison = above_zero(title, n, gains[best, n], margin=margin, chosen_from=len(names))
+                comparison = replace(comparison, numbers=f"{best}: {comparison.numbers}", chosen=overall)
+                yield replace(comparison, samples=(shares[overall, n],), relative=self.kind == "ope")
+
+
+def _mean(gains: Mapping[int, float]) -> float:
+    return float(np.mean(list(gains.values()))) if gains else -np.inf
 
 
 def _per_mean_error(
@@ -252,12 +296,13 @@ class GainLargerAt(Requirement):
     rival: str
     n: int
     than: int
+    prefix: str = ""
 
     def comparisons(self, table: Table) -> Iterator[MethodComparison]:
         here, there = (table.gains(self.problem, self.kind, self.ours, self.rival, n) for n in (self.n, self.than))
         differences = {i: here[i] - there[i] for i in sorted(here.keys() & there.keys())}
         column = f"n = {self.n:,} minus n = {self.than:,}"
-        comparison = above_zero(f"{self.ours} over {self.rival}", self.n, differences, column=column)
+        comparison = above_zero(f"{self.prefix}{self.ours} over {self.rival}", self.n, differences, column=column)
         yield replace(comparison, rounds=(self.n, self.than), samples=())
 
 
@@ -284,135 +329,13 @@ class Faster(Requirement):
         yield replace(above_zero(title, self.n, differences, column=self.column), numbers=numbers, samples=())
 
 
-@dataclass(frozen=True)
-class Covers(Requirement):
-    """Claim that 95 % intervals contain the truth in 95 % of instances.
-
-    In favour: within two standard errors of 95 %, with enough instances for this to mean something. Against: an exact
-    binomial test.
-    """
-
-    problem: str
-    method: str
-    rounds: tuple[int, ...] = ROUNDS
-
-    def comparisons(self, table: Table) -> Iterator[MethodComparison]:
-        for n in self.rounds:
-            hits = covered(table.outcomes(self.problem, "ope", self.method, n).values())
-            count = len(hits)
-            comparison = MethodComparison(self.method, f"n = {n:,}", (n,), count)
-            if count >= 2:
-                share, error = float(hits.mean()), float(np.sqrt(0.95 * 0.05 / count))
-                enough, exact = count >= MIN_INSTANCES_TO_COVER, binomtest(int(hits.sum()), count, 0.95)
-                comparison = comparison.near(abs(share - 0.95) / error, f"{share:.1%} ± {error:.1%}", enough=enough)
-                comparison = replace(comparison, p_against=float(exact.pvalue))
-            yield comparison
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A claim's reference number: the mean score of a method with its standard error, from another implementation."""
-
-    problem: str
-    kind: Kind
-    method: str
-    n: int
-    mean: float
-    error: float
-
-
-@dataclass(frozen=True)
-class MatchesReferences(Requirement):
-    """Claim that mean scores agree with reference numbers.
-
-    In favour: within two joint standard errors, with enough instances. Against: a two-sided test of their difference.
-    """
-
-    references: tuple[Reference, ...]
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple({reference.problem for reference in self.references})
-
-    def comparisons(self, table: Table) -> Iterator[MethodComparison]:
-        for there in self.references:
-            scores = table.scores(there.problem, there.kind, there.method, there.n)
-            count = len(scores)
-            comparison = MethodComparison(there.method, f"n = {there.n:,}", (there.n,), count)
-            if count >= 2:
-                mean, error = float(scores.mean()), float(scores.std(ddof=1) / np.sqrt(count))
-                numbers = f"{mean:.3g} ± {error:.2g} (there {there.mean:.3g} ± {there.error:.2g})"
-                distance = float(abs(mean - there.mean) / np.hypot(error, there.error))
-                comparison = comparison.near(distance, numbers, enough=count >= MIN_INSTANCES_TO_AGREE)
-            yield comparison
-
-
-@dataclass(frozen=True)
-class NearTruth(Requirement):
-    """Claim that estimates agree with a true value that was itself measured.
-
-    In favour: within two joint standard errors, where these are smaller than the value. Against: a two-sided test. The
-    errors are the methods' own, since instances share one log.
-    """
-
-    problem: str
-    methods: tuple[str, ...]
-    n: int
-
-    def comparisons(self, table: Table) -> Iterator[MethodComparison]:
-        for method in self.methods:
-            outcomes = table.outcomes(self.problem, "ope", method, self.n)
-            mean, error, count = _own_error(outcomes, lambda outcome: outcome.value - outcome.truth)
-            comparison = MethodComparison(f"{method}: estimate minus truth", f"n = {self.n:,}", (self.n,), count)
-            if count >= 2:
-                truth = float(np.mean([outcome.truth for outcome in outcomes.values()]))
-                spread = np.mean([outcome.truth_error for outcome in outcomes.values()])
-                joint = float(np.hypot(error, spread))
-                numbers = f"{mean:+.5f} ± {joint:.5f}"
-                comparison = comparison.near(abs(mean) / joint, numbers, enough=joint < abs(truth))
-            yield comparison
-
-
-@dataclass(frozen=True)
-class AboveLogged(Requirement):
-    """Claim that each method is sure, by its own interval, that the target earns more than was logged.
-
-    Instances share one log, so their spread says nothing about the error. The error is the mean of the methods' own.
-    Both estimates come from one log and tend to err alike, so the joint error stated is on the large side.
-    """
-
-    problem: str
-    methods: tuple[str, ...]
-    n: int
-
-    def comparisons(self, table: Table) -> Iterator[MethodComparison]:
-        (logged, logged_error, logged_count), *others = (
-            _own_error(table.outcomes(self.problem, "ope", method, self.n), lambda outcome: outcome.value)
-            for method in ("logged", *self.methods)
-        )
-        for method, (mean, error, count) in zip(self.methods, others, strict=True):
-            both = min(count, logged_count)
-            comparison = MethodComparison(f"{method}: target minus logged", f"n = {self.n:,}", (self.n,), both)
-            joint = float(np.hypot(error, logged_error))
-            yield comparison.t_test(mean - logged, joint, np.inf) if both >= 2 else comparison
-
-
-def _own_error(outcomes: Mapping[int, Outcome], quantity: Callable[[Outcome], float]) -> tuple[float, float, int]:
-    """A mean over instances, the mean standard error that the method itself states, and the number of instances."""
-    widths = [o.high - o.low for o in outcomes.values() if o.low is not None and o.high is not None]
-    if len(widths) < 2:
-        return float("nan"), float("nan"), 0
-    mean = np.mean([quantity(outcome) for outcome in outcomes.values()])
-    return float(mean), float(np.mean(widths) / (2 * ndtri(0.975))), len(widths)
-
-
-def learns_best(problem: Problem, quote: str = "", remark: str = "") -> Claim:
+def learns_best(problem: Problem, *quotes: str, remark: str = "") -> Claim:
     """The claim that sDM learns a better policy than every baseline."""
     requirement = BetterThanEach(problem.label, "opl", "sDM", PAPER[1:])
-    return Claim("sDM learns a better policy than every baseline.", (requirement,), remark, quote)
+    return Claim("sDM learns a better policy than every baseline.", (requirement,), remark, quotes)
 
 
-def estimates_best(problem: Problem, quote: str = "", remark: str = "") -> Claim:
+def estimates_best(problem: Problem, *quotes: str, remark: str = "") -> Claim:
     """The claim that sDM has a smaller squared error than every baseline."""
     requirement = BetterThanEach(problem.label, "ope", "sDM", PAPER[1:])
-    return Claim("sDM has a smaller squared error than every baseline.", (requirement,), remark, quote)
+    return Claim("sDM has a smaller squared error than every baseline.", (requirement,), remark, quotes)

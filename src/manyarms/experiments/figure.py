@@ -8,7 +8,7 @@ from itertools import product
 from typing import Literal
 
 from manyarms.experiments.cell import Table
-from manyarms.experiments.claim import ROUNDS, BetterThanEach, Claim, ClaimResult, Faster
+from manyarms.experiments.claim import MIN_INSTANCES_TO_DECIDE, ROUNDS, BetterThanEach, Claim, ClaimResult, Faster
 from manyarms.experiments.method_comparison import MethodComparison
 from manyarms.experiments.methods import METHODS, Method
 from manyarms.experiments.problem import Kind, Problem
@@ -37,6 +37,11 @@ class Size:
     def is_paper(self) -> bool:
         """True if it is the size of the published run."""
         return self.name == "paper" and not self.exact
+
+    @property
+    def least_instances(self) -> int:
+        """Comparisons with fewer instances are left open; a trial at another size may decide on two."""
+        return MIN_INSTANCES_TO_DECIDE if self.is_paper else 2
 
     @property
     def flags(self) -> str:
@@ -98,6 +103,7 @@ class Figure:
         note: The settings, and anything particular.
         data: The data folder that it needs, as "ml-1m"; None when it needs none.
         columns: The most panels side by side.
+        share_axes: Which panels of one kind share a vertical axis: all, those of a row, or none with another.
     """
 
     name: str
@@ -110,6 +116,7 @@ class Figure:
     note: str = ""
     data: str | None = None
     columns: int = 3
+    share_axes: Literal["figure", "row", "panel"] = "figure"
 
     def with_methods(self, extra: Sequence[Method]) -> Figure:
         """The figure with user methods added to every panel."""
@@ -124,7 +131,7 @@ class Figure:
         rounds: dict[str, set[int]] = {}
         for panel in self.panels:
             rounds.setdefault(panel.problem.label, set()).update(panel.rounds_at(size))
-        return [(claim, claim.test(table, rounds)) for claim in self.claims]
+        return [(claim, claim.test(table, rounds, size.least_instances)) for claim in self.claims]
 
     def grids(self, size: Size, extra: Sequence[Method] = ()) -> list[Grid]:
         """The grids to run for it."""

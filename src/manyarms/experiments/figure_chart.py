@@ -67,10 +67,9 @@ def draw_figure(figure: Figure, table: Table) -> Drawing:
     A log axis has no place for zero: a point at zero lies on the lower edge, and an error bar across zero ends there. A
     panel without rows says so. Only the rows that the panels name are used.
     """
-    # A wide figure joins several problems, which have vertical axes of their own.
     plots = [
-        _Plot(panel.title, panel.kind, _points(figure, panel, table), panel.problem.label * (figure.columns >= WIDE))
-        for panel in figure.panels
+        _Plot(panel.title, panel.kind, _points(figure, panel, table), _family(figure, place))
+        for place, panel in enumerate(figure.panels)
     ]
     if figure.axis == "n_actions":
         plots = [_Plot("", figure.panels[0].kind, mean_points(figure, table))]
@@ -80,7 +79,9 @@ def draw_figure(figure: Figure, table: Table) -> Drawing:
     width = (WIDTH - (_legend_width(looks) if beside else 0)) / row - 66
     axes = {plot.scale: _vertical(figure, plot.scale, plots) for plot in plots}
     charts = [
-        _panel_chart(plot, figure, axes[plot.scale], looks, width, titled=i % row == 0 or len(axes) > 1)
+        _panel_chart(
+            plot, figure, axes[plot.scale], looks, width, titled=i % row == 0 or plot.scale != plots[i - 1].scale
+        )
         for i, plot in enumerate(plots)
     ]
     panels = alt.concat(*charts, columns=row, spacing=14)
@@ -108,17 +109,23 @@ def save_figure(chart: Drawing, path: Path) -> None:
 
 @dataclass(frozen=True)
 class _Plot:
-    """The content of one frame."""
+    """The content of one frame. Plots of one kind and one `family` share a vertical axis."""
 
     title: str
     kind: Kind
     points: list[_MeanPoint]
-    family: str = ""
+    family: tuple[str, int] = ("", 0)
 
     @property
-    def scale(self) -> tuple[Kind, str]:
-        """The plots that share its vertical axis: of one kind and, in a wide figure, of one problem."""
+    def scale(self) -> tuple[Kind, tuple[str, int]]:
+        """The key of its vertical axis."""
         return self.kind, self.family
+
+
+def _family(figure: Figure, place: int) -> tuple[str, int]:
+    """The plots that share the vertical axis of the panel at a place: in a wide figure, of its problem only."""
+    group = {"figure": 0, "row": place // figure.columns, "panel": place}[figure.share_axes]
+    return figure.panels[place].problem.label * (figure.columns >= WIDE), group
 
 
 def _points(figure: Figure, panel: Panel, table: Table) -> list[_MeanPoint]:
@@ -168,7 +175,7 @@ class _Vertical:
     ticks: list[float] | None = None
 
 
-def _vertical(figure: Figure, scale: tuple[Kind, str], plots: Sequence[_Plot]) -> _Vertical:
+def _vertical(figure: Figure, scale: tuple[Kind, tuple[str, int]], plots: Sequence[_Plot]) -> _Vertical:
     """The vertical axis that several plots share, so that they can be compared."""
     kind = scale[0]
     points = [point for plot in plots if plot.scale == scale for point in plot.points if math.isfinite(point.mean)]
@@ -199,7 +206,8 @@ def _log(title: str, points: Iterable[_MeanPoint]) -> _Vertical:
         middle = math.sqrt(low * high)
         low, high = middle / math.sqrt(10), middle * math.sqrt(10)
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    digits = (1, 2, 5) if math.log10(high / low) < 2 else (1,)
+    decades = math.log10(high / low)
+    digits = (1, 2, 5) if decades < 2.5 else (1, 3) if decades < 4 else (1,)
     step = 1 + len(exponents) // 11
     ticks = [float(f"{digit}e{exponent}") for exponent in exponents if exponent % step == 0 for digit in digits]
     return _Vertical(title, True, low, high, [tick for tick in ticks if low <= tick <= high] if positive else [])
@@ -225,9 +233,10 @@ def _panel_chart(
         return alt.Chart(alt.Data(values=rows)).encode(x=_x_axis(figure, plot), detail="method:N")
 
     lines = base(rows).mark_line(fill=None).encode(y, *LINE)
-    # The first method has a thick line, below the others; its marks are above theirs.
+    # The first method has a thick line, below the others; its marks are above theirs, and below those that are hollow.
     bars = base(rows[::-1]).mark_rule(strokeWidth=1.25, opacity=0.8).encode(low, alt.Y2("high:Q"), STROKE)
-    marks = base(rows[::-1]).mark_point(size=46, strokeWidth=1.5, opacity=1).encode(y, *MARK)
+    upward = sorted(rows[::-1], key=lambda row: looks[row["method"]].hollow)
+    marks = base(upward).mark_point(size=46, strokeWidth=1.5, opacity=1).encode(y, *MARK)
     level = alt.Chart(alt.Data(values=[{}])).mark_rule(strokeDash=[5, 4], color="#444", strokeWidth=1.25)
     nominal = [level.encode(y=alt.datum(INTERVAL_LEVEL, type="quantitative"))] * (figure.measure == "coverage")
     texts = [_text(printable(plot.title), width / 2, -14.0, 13)] if plot.title else []

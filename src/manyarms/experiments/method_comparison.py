@@ -22,8 +22,9 @@ class MethodComparison:
     `title` and `column` are the heads of its row and column in a table, `numbers` its entry. All its `rounds` have to
     be run. `count` counts instances; with fewer than 2 nothing can be decided. `p_for` and `p_against` are p-values of
     the tests that decide; a `tie` is a difference too small to matter, by the `margin`. `samples` has what is averaged
-    over n, by instance: paired differences, or the gains on two problems, of which the second should be larger. The
-    method may have been `chosen_from` several on the same rows.
+    over n, by instance: paired differences, or the gains on two problems, of which the second should be larger; they
+    may be `relative` to mean errors. The method may have been `chosen_from` several on the same rows; then `samples`
+    are those of `chosen`, the best over all n.
     """
 
     title: str
@@ -37,13 +38,15 @@ class MethodComparison:
     margin: float = 0.0
     samples: tuple[Mapping[int, float], ...] = ()
     chosen_from: int = 1
+    relative: bool = False
+    chosen: str = ""
 
     def decision(self, level_against: float = TEST_LEVEL) -> Decision:
-        """The decision at 5 %; a decision against has a level of its own."""
-        if self.p_for < TEST_LEVEL:
-            return "for"
+        """The decision at 5 %; a decision against has a level of its own. A tie is a tie, however sure its sign is."""
         if self.tie:
             return "tie"
+        if self.p_for < TEST_LEVEL:
+            return "for"
         return "against" if self.p_against < level_against else "open"
 
     def t_test(self, mean: float, error: float, freedom: int | float, margin: float = 0.0) -> MethodComparison:
@@ -67,6 +70,10 @@ class MethodComparison:
         mean = float(values[-1].mean() - (values[0].mean() if len(values) > 1 else 0.0))
         return tested.t_test(mean, error, count - 1, self.margin)
 
+    def open_below(self, least: int) -> MethodComparison:
+        """This comparison, left open if it rests on fewer than `least` instances."""
+        return self if self.count >= least else replace(self, p_for=1.0, p_against=1.0, tie=False)
+
     def near(self, distance: float, numbers: str, *, enough: bool) -> MethodComparison:
         """This comparison, in favour within two standard errors, against by a two-sided normal test."""
         p_for = float(not (distance <= 2 and enough))
@@ -88,5 +95,7 @@ def average_over_n(comparisons: Sequence[MethodComparison]) -> MethodComparison:
     for parts in zip(*(comparison.samples for comparison in comparisons), strict=True):
         common = sorted(set.intersection(*(set(part) for part in parts)))
         samples.append({i: float(np.mean([part[i] for part in parts])) for i in common})
-    rounds = tuple(n for comparison in comparisons for n in comparison.rounds)
-    return replace(comparisons[0], column="mean over n", rounds=rounds, samples=tuple(samples)).tested(*samples)
+    first, rounds = comparisons[0], tuple(n for comparison in comparisons for n in comparison.rounds)
+    column = "mean over n, relative" if first.relative else "mean over n"
+    average = replace(first, column=column, rounds=rounds, samples=tuple(samples), numbers="").tested(*samples)
+    return replace(average, numbers=f"{first.chosen}: {average.numbers}") if first.chosen else average

@@ -1,7 +1,8 @@
 """The style of each method in the figures: its colour, mark and dash.
 
 The paper's methods have the colours of Okabe and Ito, which stay apart for most colour-blind readers, with grey for
-their yellow, which is too pale for a line on white. Methods beyond the paper are dashed, with hollow marks.
+their yellow, which is too pale for a line on white. Methods beyond the paper are dashed, with hollow marks that one can
+see through: where two methods agree, both are visible.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _BEYOND = {
     "sDM (learned prior)": Style("#A50026", "circle"),
     "sDM, pessimistic": Style("#E0775A", "triangle-down"),
     "sDM (Bernoulli)": Style("#7F3B08", "square"),
-    PAPER_CLICKS: Style("#B35806", "triangle-right"),
+    PAPER_CLICKS: Style("#3B6FB6", "triangle-right"),
     "DR (sDM)": Style("#882E72", "cross"),
     "OffCEM (sDM)": Style("#00563F", "diamond"),
     "sDM, no data": Style("#8C8C8C", "square"),
@@ -88,6 +89,7 @@ _SWEPT = {
 STYLES = (
     _PAPER
     | {name: replace(style, dash=BEYOND_DASH, hollow=True) for name, style in _BEYOND.items()}
+    | {PAPER_CLICKS: replace(_BEYOND[PAPER_CLICKS], dash=OWN_DASH, hollow=True)}
     | _SWEPT
     | {
         name: Style(shade, shape)
@@ -127,4 +129,4 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
 
 def style_columns(style: Style) -> dict[str, Any]:
     """A style as columns of a chart: colour, fill, shape, dash, width."""
-    return asdict(style) | {"dash": list(style.dash), "fill": "white" if style.hollow else style.colour}
+    return asdict(style) | {"dash": list(style.dash), "fill": "transparent" if style.hollow else style.colour}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
@@ -19,35 +17,30 @@ from manyarms.experiments import paper_synthetic as synthetic
 from manyarms.experiments.cell import Cell, Table, draw_world
 from manyarms.experiments.claim import Claim, ClaimResult
 from manyarms.experiments.figure import Figure, HeadToHead, Size, head_to_heads
-from manyarms.experiments.method_comparison import Decision, MethodComparison
 from manyarms.experiments.methods import METHODS
 from manyarms.experiments.paper_real_data import real_data_figures
-from manyarms.experiments.paper_text import PAPER_TEXT
+from manyarms.experiments.paper_text import NO_FIGURES
+from manyarms.experiments.reproduction_page import (
+    Instances,
+    cell_text,
+    changed_table,
+    cost_table,
+    exceptions,
+    folded,
+    instances_table,
+    missing_lines,
+    own_table,
+    page_text,
+    paper_table,
+    pivot,
+    verdict_marks,
+)
 from manyarms.experiments.result_store import Provenance, Store
 from manyarms.experiments.run import missing_cells, run
 from manyarms.experiments.user_methods import check_method_names, methods_by_name
 
 SOURCES = {"ml-1m": MOVIELENS_1M, "kuairec": KUAIREC, "obd": OPEN_BANDIT}
 """Data that can be downloaded, by the folder that figures name."""
-
-MARKS = {
-    "holds": "✅ holds",
-    "does not hold": "❌ does not hold",
-    "undecided": "◽ undecided",
-    "not run": "not run",
-    "not testable": "not testable",
-    None: "–",
-}
-
-SIGNS = {"for": "+", "against": "−", "tie": "=", "open": "·"}
-
-OF_THE_WHOLE = ("decided-after-results", "changed-verdicts")
-"""Texts on the page of all figures at paper size."""
-
-
-def _page_text(name: str) -> str:
-    """A text that opens the page; what it says about verdicts is written by hand."""
-    return (files("manyarms.experiments") / "page_texts" / f"{name}.md").read_text("utf-8")
 
 
 def figures(data: str | None = None) -> dict[str, Figure]:
@@ -123,33 +116,37 @@ class Reproduction:
 
     def write_page(self, figures: Sequence[Figure], path: Path, command: str, *, everything: bool) -> None:
         """Put figures, or `everything`, on one page in Markdown, with the command that makes it again."""
-        caveats = [f"**{figure.name}: {caveat}.**\n" for figure in figures for caveat in self.caveats(figure)]
         tested = [(figure, claim, result) for figure in figures for claim, result in self.test_claims(figure)]
+        published = everything and self.size.is_paper
         lines = [
-            "# The paper, reproduced",
-            "",
+            *("# The paper, reproduced", ""),
             f"Written by `{command}` (manyarms {__version__}) from the rows beside the figures: edits here are lost. "
             "The paper is Aouali, Brunel, Rohde and Korba, *Bayesian Off-Policy Evaluation and Learning for Large "
-            "Action Spaces*, AISTATS 2025. We know its figures by what its text says about them.",
+            f"Action Spaces*, AISTATS 2025. {NO_FIGURES}",
             "",
-            _page_text("how-verdicts-are-made"),
-            *(
-                map(_page_text, ("decided-after-results", "changed-verdicts"))
-                if everything and self.size.is_paper
-                else ()
-            ),
-            *caveats,
+            self._cpu_time(figures),
+            "",
+            *(f"**{figure.name}: {caveat}.**\n" for figure in figures for caveat in self.caveats(figure)),
+            *missing_lines({figure.name: self._instances(figure) for figure in figures}),
+            page_text("how-verdicts-are-made"),
+            page_text("methods-beyond-the-paper"),
+            *([page_text("decided-after-results"), *changed_table(tested)] if published else ()),
             *self._reruns(),
-            *_paper_table(tested, everything),
-            "## Our own claims",
-            "",
-            *_own_table(tested),
-            "",
+            *paper_table(tested, everything),
+            *own_table(tested),
         ]
         for figure in figures:
             lines += self._section(figure, path)
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_files({path: ("\n".join(lines).rstrip() + "\n").encode()})
+
+    def _cpu_time(self, figures: Iterable[Figure]) -> str:
+        """The CPU time that the methods took for the rows of figures, in words."""
+        cells = {cell for figure in figures for cell in self._cells(figure)} & self._results.keys()
+        seconds = np.array([self._results[cell].seconds for cell in cells])
+        hours = float(np.nansum(seconds)) / 3600
+        spent = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
+        return f"The {len(cells):,} rows of these figures took the methods {spent} of CPU time."
 
     def _reruns(self) -> list[str]:
         """Which rows were made by a later revision of a method than the first."""
@@ -175,41 +172,43 @@ class Reproduction:
             *(f"**Note: this is {caveat}.**\n" for caveat in self.caveats(figure)),
         ]
         for pair in self.head_to_heads(figure):
-            title = f"**{_cell(pair.method)} against each method: {_cell(pair.panel.title)}** ({pair.unit}, paired; + "
-            title += "where it is better, − where it is worse, each by a one-sided t-test at 5 %)"
-            lines += [title, "", *_pivot([(f"over {rival}", c, c.decision()) for rival, c in pair.comparisons]), ""]
+            title = f"**{cell_text(pair.method)} against each method: {cell_text(pair.panel.title)}** ({pair.unit}, "
+            title += "paired; + where it is better, − where it is worse, each by a one-sided t-test at 5 %)"
+            lines += [title, "", *pivot([(f"over {rival}", c, c.decision()) for rival, c in pair.comparisons]), ""]
         for claim, result in self.test_claims(figure):
-            quoted = f" The paper: “{claim.quote}”" if claim.quote else ""
-            averaged = "" if result.averaged_verdict is None else f"; averaged over n: {MARKS[result.averaged_verdict]}"
-            lines += [f"**{MARKS[result.verdict]}{averaged}**: {claim.text} ({result}){quoted}", ""]
-            # Remarks were written for the paper-size run and hold for no other.
-            if claim.remark and self.size.is_paper:
-                lines += [claim.remark, ""]
-            lines += [f"Not testable: {claim.untestable}", ""] if claim.untestable else []
-            comparisons = (*result.comparisons, *result.averages)
-            lines += _details("comparisons", _pivot([(c.title, c, result.decision(c)) for c in comparisons]))
-        table = self.table(figure)
-        lines += _details("instances of each method", self._instances(figure, table))
+            lines += self._claim_lines(claim, result)
+        lines += folded("instances of each method", instances_table(self._instances(figure)))
         if figure.note:
             lines += [f"*Settings.* {figure.note}", ""]
-        costs = _costs(figure.with_methods(self._user_methods), table)
-        return lines + _details("time and memory of each method", costs)
+        costs = cost_table(figure.with_methods(self._user_methods), self.table(figure))
+        return lines + folded("time and memory of each method", costs)
 
-    def _instances(self, figure: Figure, table: Table) -> list[str]:
-        """The number of instances that each method of a figure was run on, and that wanted at this size."""
+    def _claim_lines(self, claim: Claim, result: ClaimResult) -> list[str]:
+        """A claim in the section of its figure: verdicts, the paper's words, exceptions, remark and comparisons."""
+        verdict, averaged = verdict_marks(result)
+        verdicts = verdict if result.averaged_verdict is None else f"{verdict}; averaged over n: {averaged}"
+        quoted = "".join(f" The paper: “{quote}”" for quote in claim.quotes)
+        lines = [f"**{verdicts}**: {claim.text} ({result}){quoted}", ""]
+        lines += [cell_text(words), ""] if (words := exceptions(result.comparisons)) else []
+        # Remarks were written for the paper-size run and hold for no other.
+        lines += [claim.remark, ""] if claim.remark and self.size.is_paper else []
+        lines += [f"Not testable: {claim.untestable}", ""] if claim.untestable else []
+        comparisons = (*result.comparisons, *result.averages)
+        return lines + folded("comparisons", pivot([(c.title, c, result.decision(c)) for c in comparisons]))
+
+    def _instances(self, figure: Figure) -> Instances:
+        """The instances of each method of a figure, and those wanted at this size."""
+        table, counts = self.table(figure), dict[tuple[str, str], tuple[int, int, int]]()
         wanted: dict[tuple[str, str, str], int] = {}
         for grid in figure.grids(self.size, self._user_methods):
             for method in grid.methods:
                 wanted[grid.problem.label, grid.kind, method] = grid.instances
-        lines = ["| | method | instances | wanted |", "|---|---|---|---|"]
         for panel in figure.with_methods(self._user_methods).panels:
             label, kind = panel.problem.label, panel.kind
             for method in panel.methods:
-                counts = [len(table.outcomes(label, kind, method, n)) for n in panel.rounds_at(self.size)]
-                least, most = min(counts), max(counts)
-                shown = f"{least}" if least == most else f"{least} to {most}"
-                lines.append(f"| {_cell(panel.title)} | {_cell(method)} | {shown} | {wanted[label, kind, method]} |")
-        return lines
+                run = [len(table.outcomes(label, kind, method, n)) for n in panel.rounds_at(self.size)]
+                counts[panel.title, method] = min(run), max(run), wanted[label, kind, method]
+        return counts
 
     def prune(self, figures: Iterable[Figure]) -> int:
         """Delete all rows that these figures do not need at this size; returns how many."""
@@ -227,78 +226,6 @@ class Reproduction:
 
     def _cells(self, figure: Figure) -> Iterator[Cell]:
         return (cell for grid in figure.grids(self.size, self._user_methods) for cell in grid.cells())
-
-
-Tested: TypeAlias = Sequence[tuple[Figure, Claim, ClaimResult]]
-"""Claims with the figures they are about, and the results of testing them."""
-
-
-def _paper_table(tested: Tested, everything: bool) -> list[str]:
-    """The sentences of the paper with verdicts; those that no claim quotes only on a page of everything."""
-    lines = ["## The paper's words, with verdicts", "", "| section | the paper | tested as | at every n | averaged | |"]
-    lines += ["|---|---|---|---|---|---|"]
-    for sentence in PAPER_TEXT:
-        words = f"“{_cell(sentence.words)}”"
-        if sentence.reason:
-            lines += [f"| {sentence.section} | {words} | {_cell(sentence.reason)} | | | |"] * everything
-        for figure, claim, result in tested:
-            if claim.quote == sentence.words:
-                verdicts = f"{MARKS[result.verdict]} | {MARKS[result.averaged_verdict]}"
-                test = f"[{figure.name}](#{figure.name}): {_cell(claim.text)}"
-                lines.append(f"| {sentence.section} | {words} | {test} | {verdicts} | {result} |")
-    return [*lines, ""]
-
-
-def _own_table(tested: Tested) -> list[str]:
-    lines = ["| figure | claim | at every n | averaged | |", "|---|---|---|---|---|"]
-    for figure, claim, result in tested:
-        if not claim.quote:
-            verdicts = f"{MARKS[result.verdict]} | {MARKS[result.averaged_verdict]}"
-            lines.append(f"| [{figure.name}](#{figure.name}) | {_cell(claim.text)} | {verdicts} | {result} |")
-    return lines
-
-
-def _pivot(comparisons: Sequence[tuple[str, MethodComparison, Decision]]) -> list[str]:
-    """A table with a row for each title and a column for each setting."""
-    rows = list(dict.fromkeys(title for title, _, _ in comparisons))
-    columns = list(dict.fromkeys(comparison.column for _, comparison, _ in comparisons))
-    cells = {
-        (title, comparison.column): f"{_cell(comparison.numbers)} {SIGNS[decision]}"
-        for title, comparison, decision in comparisons
-        if comparison.count >= 2
-    }
-    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-    for row in rows:
-        lines.append(f"| {_cell(row)} | {' | '.join(cells.get((row, column), '') for column in columns)} |")
-    return lines
-
-
-def _costs(figure: Figure, table: Table) -> list[str]:
-    lines = ["| | method | n | CPU time | memory |", "|---|---|---|---|---|"]
-    for panel in figure.panels:
-        for method in panel.methods:
-            n = max(table.rounds(panel.problem.label, panel.kind, method), default=None)
-            if n is None:
-                continue
-            outcomes = table.outcomes(panel.problem.label, panel.kind, method, n)
-            seconds = float(np.median([outcome.seconds for outcome in outcomes.values()]))
-            if not np.isfinite(seconds):
-                continue
-            time = f"{1000 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
-            peak = max((o.peak_bytes for o in outcomes.values() if o.peak_bytes is not None), default=None)
-            memory = "" if peak is None else f"{peak / 1e6:.1f} MB"
-            lines.append(f"| {_cell(panel.title)} | {_cell(method)} | {n:,} | {time} | {memory} |")
-    return lines
-
-
-def _details(summary: str, lines: Iterable[str]) -> list[str]:
-    """Lines that are folded away until the reader opens them."""
-    return ["<details markdown>", f"<summary>{summary}</summary>", "", *lines, "", "</details>", ""]
-
-
-def _cell(text: str) -> str:
-    """Text that can neither end a table cell nor start a tag."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")
 
 
 def download_data(figures: Iterable[Figure], folder: Path | None) -> None:

@@ -253,8 +253,8 @@ def theorem_1_bound(dim: int, expected_norm: float) -> float:
     the unknown weights themselves, and the best of K actions is likely one that was underestimated: the difference can
     grow like √(2 log K). So the bound can fail once log K is large against d. With d = 1, no data, K independent
     standard normal weights and φ = 1 the bound is 2, and the suboptimality is the mean of the largest of K normals:
-    3.24 at K = 1000. Where √d is large against √log K, as in the paper's experiments, it held in all our simulations.
-    `corrected_bound` holds for all d and K.
+    3.24 at K = 1000. Where log K + ½ log 2 ≤ d, it holds with √E‖φ(X)‖² in place of E‖φ(X)‖, by `corrected_bound`,
+    which holds for all d and K.
 
     Args:
         dim: d.

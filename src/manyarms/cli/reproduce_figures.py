@@ -66,7 +66,7 @@ def run_all(chosen: list[Figure], work: Reproduction, *, compute: bool = True) -
     return missing
 
 
-def print_list(figures: Iterable[Figure]) -> None:
+def print_figures(figures: Iterable[Figure]) -> None:
     """Print every figure that can be run, with its claims."""
     console = Console(highlight=False)
     for figure in figures:
