@@ -32,7 +32,7 @@ def claim_counts():
     verdicts = {test.strip(): verdict.strip() for test, verdict in rows if verdict.strip() and "](#" in test}
     counts = {
         words: sum(mark in verdict for verdict in verdicts.values())
-        for words, mark in {"hold": "✅", "do not": "❌", "are undecided": "◽", "cannot": "not testable"}.items()
+        for words, mark in {"hold": "✓", "do not": "✗", "are undecided": "○", "cannot": "not testable"}.items()
     }
     assert sum(counts.values()) == len(verdicts), "every claim of the page has a verdict"
     return len(verdicts), counts
@@ -80,7 +80,7 @@ def test_todays_verdict_of_a_changed_claim_comes_from_the_results(tested):
     changed = CHANGED_VERDICTS[0]
     assert changed.before == "holds"
     lines = [line for line in changed_table(tested) if line.startswith(f"| [{changed.figure}]")]
-    assert len(lines) == 1 and "✅ holds | ❌ does not hold | – |" in lines[0]
+    assert len(lines) == 1 and "✓ holds | ✗ does not hold | – |" in lines[0]
     figure, _, _ = tested[0]
     holds = Claim(changed.claim, (BetterThanEach("p", "opl", "ours", ("worse",), (10,)),))
     results = results_of({"ours": [0.9, 0.8, 0.9], "worse": [0.1, 0.2, 0.1]})
@@ -102,7 +102,7 @@ def test_a_claim_that_holds_says_how_many_comparisons_are_against_it():
     rivals = tuple(name for name in scores if name != "ours")
     claim = Claim("", (BetterThanEach("p", "opl", "ours", rivals, (10,)),))
     result = claim.test(Table(results_of(scores)), {"p": {10}})
-    assert verdict_marks(result) == ("✅ holds (1 against)", "–")
+    assert verdict_marks(result) == ("✓ holds (1 against)", "–")
 
 
 def test_missing_instances_are_listed_only_where_some_are_missing():

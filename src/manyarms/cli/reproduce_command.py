@@ -35,7 +35,7 @@ def reproduce_command(
         bool,
         typer.Option(
             "--paper",
-            help="Run at full size: 50 random instances of most problems, 20 of the largest, and about four hours for "
+            help="Run at full size: 50 random instances of most problems, 20 of the largest, and about five hours for "
             "--all on 2 cores.",
         ),
     ] = False,

@@ -81,7 +81,7 @@ CHANGED_VERDICTS = (
         _TUNED,
     ),
     ChangedVerdict(
-        "kuairec", "", "1 ✅ holds, 3 ❌ does not hold, 2 ◽ undecided", "partial data; there are more claims"
+        "kuairec", "", "1 ✓ holds, 3 ✗ does not hold, 2 ○ undecided", "partial data; there are more claims"
     ),
     ChangedVerdict(
         "jester",

@@ -17,9 +17,9 @@ from manyarms.experiments.method_comparison import Decision, MethodComparison
 from manyarms.experiments.paper_text import PAPER_TEXT
 
 MARKS = {
-    "holds": "✅ holds",
-    "does not hold": "❌ does not hold",
-    "undecided": "◽ undecided",
+    "holds": "✓ holds",
+    "does not hold": "✗ does not hold",
+    "undecided": "○ undecided",
     "not run": "not run",
     "not testable": "not testable",
     None: "–",
