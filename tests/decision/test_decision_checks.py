@@ -1,5 +1,7 @@
 """A decision lists six checks. Those that were not possible count as such: fewer inputs never look safer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from decision_world import world
@@ -42,6 +44,16 @@ def test_training_rounds_fail_a_check_and_no_green_answer_stands_above_it(parts)
     assert decision.checks[0].outcome == "failed"
     page = html_page(decision, "t")
     assert f'class="verdict {decision.verdict} red"' in page
+
+
+def test_no_green_answer_stands_above_a_red_light_of_the_model_for_the_shipped_policy(parts):
+    _, test, posterior = parts
+    softmax = ma.Softmax(posterior, 1.0)
+    decision = ma.decide({"softmax": softmax}, test, posterior, estimators=[ma.SNIPS(), ma.DR(posterior)])
+    assert decision.verdict == "ship" and 'class="verdict ship green"' in html_page(decision, "t")
+    light = next(light for light in decision.diagnostics if (light.policy, light.estimator) == ("softmax", "model"))
+    page = html_page(replace(decision, diagnostics=(replace(light, colour="red"),)), "t")
+    assert 'class="verdict ship red"' in page
 
 
 def test_a_policy_that_the_log_never_shows_fails_the_check_of_overlap(parts):

@@ -147,8 +147,12 @@ def _verdict_style(decision: Decision | Backtest) -> str:
     """The classes of the box with the verdict, which give its colour."""
     if isinstance(decision, Backtest):
         return "undecided amber" if decision.alarms else "ship green"
-    # A policy to ship is not shown in green above a check that failed.
-    return f"{decision.verdict} {_light(decision)}"
+    # A policy to ship is not shown in green above a check that failed, or a red light of the model for this policy.
+    own = any(
+        light.colour == "red" and (light.policy, light.estimator) == (decision.policy, "model")
+        for light in decision.diagnostics
+    )
+    return f"{decision.verdict} {'red' if own else _light(decision)}"
 
 
 def _figures(figures: Mapping[str, str]) -> str:

@@ -80,9 +80,7 @@ CHANGED_VERDICTS = (
         "holds",
         _TUNED,
     ),
-    ChangedVerdict(
-        "kuairec", "", "1 ✓ holds, 3 ✗ does not hold, 2 ○ undecided", "partial data; there are more claims"
-    ),
+    ChangedVerdict("kuairec", "", "1 ✓ holds, 3 ✗ does not hold, 2 ○ undecided", "partial data; there are more claims"),
     ChangedVerdict(
         "jester",
         "sDM learns a better policy than every baseline.",
