@@ -50,8 +50,9 @@ def test_no_green_answer_stands_above_a_red_light_of_the_model_for_the_shipped_p
     _, test, posterior = parts
     softmax = ma.Softmax(posterior, 1.0)
     decision = ma.decide({"softmax": softmax}, test, posterior, estimators=[ma.SNIPS(), ma.DR(posterior)])
-    assert decision.verdict == "ship" and 'class="verdict ship green"' in html_page(decision, "t")
     light = next(light for light in decision.diagnostics if (light.policy, light.estimator) == ("softmax", "model"))
+    calm = replace(decision, diagnostics=(replace(light, colour="green"),))
+    assert decision.verdict == "ship" and 'class="verdict ship green"' in html_page(calm, "t")
     page = html_page(replace(decision, diagnostics=(replace(light, colour="red"),)), "t")
     assert 'class="verdict ship red"' in page
 
