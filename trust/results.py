@@ -43,7 +43,8 @@ class Result:
     def of_cases(cls, outcome: Outcome, n_cases: int, journal: Journal, commit: str) -> Result:
         """The result of the cases in a journal."""
         seconds = round(journal.seconds, 1)
-        return cls(outcome.measured, outcome.holds, outcome.notes, n_cases, seconds, journal.finished, commit)
+        # A comparison of NumPy numbers is not a bool of JSON.
+        return cls(outcome.measured, bool(outcome.holds), outcome.notes, n_cases, seconds, journal.finished, commit)
 
 
 def read_results(path: Path = RESULTS) -> dict[str, Result]:

@@ -2,6 +2,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from trust import campaign
@@ -161,6 +162,13 @@ def test_the_page_says_which_cases_and_checks_have_not_run(tmp_path):
     assert "1 of 2 checks have run. 1 of them ran with fewer cases" in text
     assert "| 4 of 10 |" in text
     assert "- `cubes`: A square is small. (10 cases; at most 7)" in text
+
+
+def test_a_verdict_from_numpy_numbers_is_kept(tmp_path):
+    outcome, journal = run(tmp_path)
+    compared = replace(outcome, holds=np.float64(1.0) >= np.float64(0.5))
+    write_results({"squares": Result.of_cases(compared, 10, journal, "abc")}, tmp_path / "results.json")
+    assert read_results(tmp_path / "results.json")["squares"].holds is True
 
 
 def test_results_survive_the_file_and_a_short_run_does_not_hide_a_long_one(tmp_path):
