@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 
 def main() -> Any:
-    """The command `manyarms`; Ctrl-C ends it in one line, also while it is still being imported."""
+    """`python -m manyarms`, or the command `manyarms`: Ctrl-C ends it in one line, also while it is being imported."""
     # A job that a shell has put into the background ignores Ctrl-C, and goes on doing so.
     listens = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if listens:

@@ -61,6 +61,6 @@ def test_what_cannot_be_factorised_is_refused():
 
 def test_cells_that_are_stored_twice_are_added_up():
     twice = sparse.csr_array((np.array([1.0, 4.0, 2.0]), np.array([2, 0, 2]), np.array([0, 3, 3])), shape=(2, 3))
-    table = rating_matrix.as_sparse("matrix", twice)
+    table = rating_matrix.as_rating_matrix("matrix", twice)
     assert table.indices.tolist() == [0, 2] and table.data.tolist() == [4.0, 3.0]
     assert twice.nnz == 3

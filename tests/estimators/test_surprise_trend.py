@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import manyarms as ma
-from manyarms.estimators.checked_value import _trend, checked_residuals
+from manyarms.estimators.checked_value import _trend, checked_value_parts
 from manyarms.estimators.policy_residuals import PolicyResiduals
 from manyarms.estimators.surprise_trend import SurpriseTrend
 
@@ -121,7 +121,7 @@ def test_a_model_of_clicks_that_needs_a_trend_is_not_held_to_be_right(likelihood
     logs = clicks_for_reasons(slope)
     train, test = logs.take(np.arange(2000)), logs.take(np.arange(2000, 4000))
     checked = ma.Checked(ma.fit(train, ma.priors.independent(4, dim=1), likelihood))
-    error = checked_residuals(checked, ma.Uniform(4), test)[2]
+    error = checked_value_parts(checked, ma.Uniform(4), test)[2]
     learned_slope = checked._prepare(test, ma.Uniform(4), None).trend.slope
     assert learned_slope == pytest.approx(slope, abs=0.05)
     assert (learned_slope == 0.0) == (slope == 0.0)

@@ -16,7 +16,8 @@ from manyarms.experiments import (
     compute,
     run,
 )
-from manyarms.experiments.cell import covered, draw_log, draw_world
+from manyarms.experiments.cell import draw_log, draw_world
+from manyarms.experiments.number_requirements import covered
 from manyarms.experiments.result_store import (
     COSTS,
     ROWS,

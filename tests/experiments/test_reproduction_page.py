@@ -8,13 +8,12 @@ import pytest
 from small_experiments import results_of
 
 from manyarms.experiments.cell import Table
-from manyarms.experiments.changed_verdicts import CHANGED_VERDICTS
+from manyarms.experiments.changed_verdicts import CHANGED_VERDICTS, changed_table
 from manyarms.experiments.claim import BetterThanEach, Claim
 from manyarms.experiments.figure import Figure
 from manyarms.experiments.paper_text import PAPER_TEXT
 from manyarms.experiments.reproduction import figures
 from manyarms.experiments.reproduction_page import (
-    changed_table,
     exceptions,
     missing_lines,
     paper_table,

@@ -20,7 +20,7 @@ from manyarms.experiments.methods import (
     _directions,
     _sizes,
 )
-from manyarms.priors.from_matrices import ridge_penalty
+from manyarms.priors.ridge_prior import ridge_penalty
 
 
 @pytest.fixture

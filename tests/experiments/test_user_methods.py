@@ -19,8 +19,9 @@ from manyarms.experiments import (
 )
 from manyarms.experiments.cell import Table, draw_world
 from manyarms.experiments.figure import Figure, Panel, Size, head_to_heads
+from manyarms.experiments.methods import check_method_names
 from manyarms.experiments.reproduction import figures
-from manyarms.experiments.user_methods import check_method_names, check_method_paths, load_method, methods_by_name
+from manyarms.experiments.user_methods import check_method_paths, load_method, with_user_methods
 
 OWN = """
 import manyarms as ma
@@ -241,7 +242,7 @@ def test_a_user_method_is_compared_with_each_other_pair_by_pair():
 )
 def test_a_method_that_cannot_be_used_is_refused_with_the_way_out(place, words, own):
     with pytest.raises(InputError, match=words):
-        methods_by_name((place.format(own),))
+        with_user_methods((place.format(own),))
 
 
 def test_unknown_names_are_refused_with_those_that_exist():

@@ -9,7 +9,7 @@ from sklearn.mixture import GaussianMixture
 
 from manyarms import errors, priors
 from manyarms.core.labels import MISSING
-from manyarms.priors import embeddings as clustering
+from manyarms.priors import clusters as clustering
 
 
 def test_without_dim_the_prior_is_the_mixture_that_scikit_learn_finds():

@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit
 
 import manyarms as ma
 from manyarms.errors import InputError, ShapeError
-from manyarms.priors.from_matrices import N_FOLDS, PENALTIES, ridge_penalty
+from manyarms.priors.ridge_prior import N_FOLDS, PENALTIES, ridge_penalty
 
 
 def make_logs(rng, n=300, n_actions=12, dim=4, noise=1.0, **columns):
@@ -91,7 +91,7 @@ def test_weights_count_as_repeats_and_zero_as_absent():
 def test_blocks_do_not_change_the_penalty(monkeypatch):
     logs = make_logs(np.random.default_rng(6), n=400, noise=3.0)
     whole = ridge_penalty(logs)
-    monkeypatch.setattr("manyarms.priors.from_matrices._BLOCK", 300)
+    monkeypatch.setattr("manyarms.priors.ridge_prior._BLOCK", 300)
     assert_allclose(ridge_penalty(logs), whole, rtol=1e-12)
 
 

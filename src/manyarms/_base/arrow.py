@@ -1,10 +1,15 @@
-"""The modules of pyarrow, loaded when they are first used: `import manyarms` and `manyarms --help` do without them."""
+"""Arrow tables, from data frames and Parquet files, and the modules of pyarrow, loaded when they are first used.
+
+`import manyarms` and `manyarms --help` do without them.
+"""
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 
 class _LazyModule:
@@ -42,5 +47,24 @@ def parquet_bytes(table: pa.Table, **options: Any) -> bytes:
 
 
 def parquet_table(path: Path, **options: Any) -> pa.Table:
-    """A Parquet file on this machine. Arrow takes a relative path such as `a:b/logs.parquet` for an address."""
+    """The Arrow table in a Parquet file on this machine.
+
+    Arrow takes a relative path such as `a:b/logs.parquet` for an address.
+    """
     return pq.read_table(path.absolute(), **options)
+
+
+def table_of(value: Any) -> pa.Table | None:
+    """The Arrow table with all columns of a table or data frame of any library; None if `value` is not a table."""
+    if isinstance(value, np.ndarray | list | tuple | str):
+        return None
+    if isinstance(value, pa.RecordBatch):
+        return pa.Table.from_batches([value])
+    import narwhals as nw  # noqa: PLC0415
+
+    try:
+        frame = nw.from_native(value)
+    except TypeError:
+        return None
+    frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+    return frame.to_arrow()

@@ -5,9 +5,12 @@ Every public constructor and method calls these once. The code behind them trust
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from operator import ge, gt, le, lt
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -205,6 +208,24 @@ def as_text(name: str, value: Any) -> str:
     return value
 
 
+def as_path(argument: str, path: object) -> Path:
+    """Check an argument that is the path of a file or a folder."""
+    if not isinstance(path, str | os.PathLike):
+        raise DataTypeError(f"must be a string or a Path; got {type(path).__name__}.", argument=argument)
+    checked = Path(os.fsdecode(path))
+    if os.fspath(path) == "" or "\0" in str(checked):
+        raise InputError(f"must name a file; got {os.fspath(path)!r}.", argument=argument)
+    try:
+        os.lstat(checked)
+    except UnicodeEncodeError:
+        raise InputError(f"must name a file; {str(checked)!a} cannot be the name of one.", argument=argument) from None
+    except OSError as problem:
+        if problem.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            text = f"must name a file; {str(checked)[:60]}... cannot: {problem.strerror}."
+            raise InputError(text, argument=argument) from None
+    return checked
+
+
 def as_rows(value: Any, n_rows: int) -> slice | Int[Array, " m"]:
     """Check the argument `rows` of a selection: a slice, a mask with one boolean per row, or integers."""
     if isinstance(value, slice):
@@ -346,7 +367,7 @@ def _is_psd(matrices: Float[Array, "k d d"]) -> np.ndarray:
 
 
 def as_covariances(name: str, matrices: Float[Array, "k d d"]) -> Float[Array, "k d d"]:
-    """Check that each matrix is a covariance, and return them exactly symmetric.
+    """Check an argument of covariance matrices, and return them exactly symmetric.
 
     An error names the first that is not symmetric (to rounding) or PSD.
     """

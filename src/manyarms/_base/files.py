@@ -15,27 +15,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO
 
-from manyarms.errors import DataTypeError, InputError, ModelFileError, OutputFileError
+from manyarms.errors import InputError, ModelFileError, OutputFileError
 
 PathLike = str | os.PathLike[str]
-
-
-def as_path(argument: str, path: object) -> Path:
-    """Check the path of a file or a folder that a user passed."""
-    if not isinstance(path, str | os.PathLike):
-        raise DataTypeError(f"must be a string or a Path; got {type(path).__name__}.", argument=argument)
-    checked = Path(os.fsdecode(path))
-    if os.fspath(path) == "" or "\0" in str(checked):
-        raise InputError(f"must name a file; got {os.fspath(path)!r}.", argument=argument)
-    try:
-        os.lstat(checked)
-    except UnicodeEncodeError:
-        raise InputError(f"must name a file; {str(checked)!a} cannot be the name of one.", argument=argument) from None
-    except OSError as problem:
-        if problem.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-            text = f"must name a file; {str(checked)[:60]}... cannot: {problem.strerror}."
-            raise InputError(text, argument=argument) from None
-    return checked
 
 
 def draft_of(path: Path) -> Path:

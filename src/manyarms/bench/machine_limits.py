@@ -24,7 +24,7 @@ class CallTime(NamedTuple):
 
 
 def time_call(call: Callable[[], Any]) -> tuple[CallTime, Any]:
-    """The time of one call, and its result."""
+    """The time that this machine takes for one call, and the result of the call."""
     cpu, wall = time.process_time(), time.perf_counter()
     result = call()
     return CallTime(time.process_time() - cpu, time.perf_counter() - wall), result

@@ -242,10 +242,10 @@ Posterior = Callable[[PlainModel, ActionMatrices, ActionVectors], PlainPosterior
 """`loop_posterior` or `batched_posterior`."""
 
 
-def log_evidence(
+def plain_log_evidence(
     model: PlainModel, gram: ActionMatrices, moment: ActionVectors, n: int, squares: float, solve: Posterior
 ) -> float:
-    """log p(r) from statistics: n rounds whose squared rewards add up to `squares`."""
+    """log p(r) in plain form, from statistics: n rounds whose squared rewards add up to `squares`."""
     fitted = solve(model, gram, moment)
     noise = model.noise_std**2
     return -0.5 * (n * np.log(2 * np.pi * noise) + fitted.log_det + squares / noise - fitted.explained)

@@ -96,7 +96,7 @@ def run_stages(
             problem = BenchProblem(size, seed, Path(folder))
             rows += _time_stage(name, STAGES[name], problem, plan, limits, slow.setdefault(name, []))
         report(len(work), len(work))
-    return SpeedRows(tuple(rows), limits._asdict(), made_with())
+    return SpeedRows(tuple(rows), limits._asdict(), _made_with())
 
 
 def _time_stage(
@@ -158,7 +158,7 @@ def difference(first: Any, second: Any) -> float:
     return float(np.abs(a - b).max(initial=0.0)) / scale
 
 
-def made_with() -> dict[str, str]:
+def _made_with() -> dict[str, str]:
     """Versions of the library, of Python, NumPy and the installed peers, and the kind of processor."""
     versions = {"manyarms": __version__, "python": platform.python_version()}
     for name in ("numpy", "scipy", "pyarrow", *PEERS):

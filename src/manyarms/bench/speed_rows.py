@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._base.files import as_path, replace_files
+from manyarms._base.checks import as_path
+from manyarms._base.files import replace_files
 from manyarms.core.result_tables import Tabular
 from manyarms.errors import DataFileError
 
@@ -159,7 +160,7 @@ class SpeedComparison(Tabular):
 
 
 def compare_speed(before: SpeedRows, after: SpeedRows) -> SpeedComparison:
-    """Compare two runs: the CPU times of our form, in units of what the machine could do in each run.
+    """Compare the rows of two runs: the CPU times of our form, in units of what the machine could do in each run.
 
     Args:
         before: The earlier rows.

@@ -120,7 +120,7 @@ def _fit(p: BenchProblem) -> Forms:
 
     def by(statistics: Any, solve: plain.Posterior) -> float:
         gram, moment = statistics(p.contexts, p.actions, p.rewards, K)
-        return plain.log_evidence(p.model, gram, moment, n, squares, solve)
+        return plain.plain_log_evidence(p.model, gram, moment, n, squares, solve)
 
     return {
         OURS: Form(lambda: fit(logs, prior), lambda fitted: fitted.log_evidence),
@@ -223,7 +223,7 @@ def _learn_prior(p: BenchProblem) -> Forms:
         gram, moment = statistics(p.contexts, p.actions, p.rewards, K)
 
         def evidence(model: plain.PlainModel) -> float:
-            return plain.log_evidence(model, gram, moment, n, squares, solve)
+            return plain.plain_log_evidence(model, gram, moment, n, squares, solve)
 
         return plain.search_prior(evidence, p.model, noise=True)
 

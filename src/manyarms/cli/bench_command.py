@@ -94,7 +94,7 @@ def bench_command(
 
 
 def _print_speed(rows: SpeedRows, plan: BenchPlan) -> None:
-    from manyarms.bench.speed_table import EXPLANATION, table_lines
+    from manyarms.bench.speed_page import EXPLANATION, table_lines
 
     _print_lines(table_lines(rows, plan))
     terminal.say(f"\n{EXPLANATION.replace('*', '')}")

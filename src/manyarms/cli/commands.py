@@ -290,7 +290,7 @@ def decide_command(
     from manyarms.cli.print_results import print_decision, print_json
     from manyarms.decision.decide_files import decide_from_logs
     from manyarms.decision.write_report import write_report
-    from manyarms.logs.file_source import refuse_overwriting
+    from manyarms.logs.sources import refuse_overwriting
 
     options["context"] = _context(options)
     for name, path in outputs.items():

@@ -253,7 +253,7 @@ def split_names(name: str, value: Any) -> tuple[str, ...]:
 
 def report_format(out: Path, format: str | None, inputs: Sequence[Any]) -> str:
     """The format of a report by the flags --format and --out; --out must not name an input."""
-    from manyarms.logs.file_source import files_behind, refuse_overwriting  # noqa: PLC0415
+    from manyarms.logs.sources import files_behind, refuse_overwriting  # noqa: PLC0415
 
     kind = format or out.suffix.removeprefix(".").lower() or "html"
     if kind not in REPORT_FORMATS:

@@ -63,7 +63,7 @@ def plan_command(
     from manyarms.cli.print_results import print_json
     from manyarms.decision.plan_files import plan_files
     from manyarms.decision.write_report import write_chart
-    from manyarms.logs.file_source import refuse_overwriting
+    from manyarms.logs.sources import refuse_overwriting
 
     candidate = options.get("candidate", "")
     inputs = [options["logs"], options.get("catalog"), model, *([candidate] if Path(candidate).is_file() else [])]

@@ -79,7 +79,7 @@ def reproduce_command(
     stopped. A run with --paper reuses the results of --quick.
     """
     with one_line_errors():
-        from manyarms.cli.reproduce_figures import choose_figures, choose_size, print_figures, run_all  # noqa: PLC0415
+        from manyarms.cli.reproduce_figures import choose_figures, choose_size, print_figures, reproduce_all  # noqa: PLC0415
         from manyarms.experiments.reproduction import Reproduction, download_data, figures  # noqa: PLC0415
 
         known = figures(None if data is None else str(data))
@@ -94,7 +94,7 @@ def reproduce_command(
         work = Reproduction(out, size, specs, redo or [], workers)
         if download:
             download_data(chosen, data)
-        missing = run_all(chosen, work, compute=not rows_only)
+        missing = reproduce_all(chosen, work, compute=not rows_only)
         shown = [figure for figure in chosen if figure.name not in missing]
         if shown:
             named = "--all" if everything else " ".join(figure.name for figure in chosen)

@@ -12,8 +12,8 @@ from rich.text import Text
 from manyarms.cli.terminal import INTERRUPTED, cell_bar, fail, visible
 from manyarms.errors import DataFileError, InputError
 from manyarms.experiments.figure import PAPER_SIZE, QUICK, Figure, HeadToHead, Size
+from manyarms.experiments.methods import check_method_names
 from manyarms.experiments.reproduction import SOURCES, Reproduction
-from manyarms.experiments.user_methods import check_method_names
 
 COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not run": "dim", "not testable": "dim"}
 
@@ -43,8 +43,8 @@ def choose_size(quick: bool, paper: bool, instances: int | None) -> Size:
     return replace(size, instances=instances, slow_instances=min(instances, size.slow_instances), exact=True)
 
 
-def run_all(chosen: list[Figure], work: Reproduction, *, compute: bool = True) -> dict[str, str]:
-    """Run figure after figure. Figures without data are skipped if there are others, and returned with the reason.
+def reproduce_all(chosen: list[Figure], work: Reproduction, *, compute: bool = True) -> dict[str, str]:
+    """Reproduce and print figure after figure; those without data are returned with the reason, if there are others.
 
     Without `compute`, figures are drawn from the rows that are there.
     """

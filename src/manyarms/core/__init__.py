@@ -4,9 +4,9 @@
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
-from manyarms.core.action_columns import as_column, as_embeddings, as_paths, as_tags
+from manyarms.core.action_columns import as_column, as_embedding_column, as_path_column, as_tag_column
 from manyarms.core.action_covariance import ActionCovariance
-from manyarms.core.arrow_columns import codes_of, column_of, table_of, whole_numbers_of
+from manyarms.core.arrow_columns import codes_of, column_of, whole_numbers_of
 from manyarms.core.bound_policy import PolicyWithOwnFeatures, with_own_features
 from manyarms.core.catalog import Catalog
 from manyarms.core.choices import Choices, RowError

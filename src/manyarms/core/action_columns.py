@@ -24,8 +24,8 @@ def as_column(name: str, value: Any, *, length: int | None = None, minimum: int 
     return frozen(array)
 
 
-def as_tags(name: str, value: Any, *, length: int | None = None) -> sparse.csr_array | tuple[TagRow, ...]:
-    """Check the action column of tags in a catalog: labels, weights by label, or a sparse matrix of weights."""
+def as_tag_column(name: str, value: Any, *, length: int | None = None) -> sparse.csr_array | tuple[TagRow, ...]:
+    """Check an action column of tags: labels, weights by label, or a sparse matrix of weights."""
     if sparse.issparse(value):
         if value.ndim != 2 or value.dtype.kind not in "biuf":
             raise DataTypeError(f"must be a matrix of numbers; got {value.ndim} axes of {value.dtype}.", argument=name)
@@ -47,8 +47,8 @@ def as_tags(name: str, value: Any, *, length: int | None = None) -> sparse.csr_a
     return tuple(dict(row) if isinstance(row, Mapping) else _labels_in(name, i, row) for i, row in enumerate(rows))
 
 
-def as_paths(name: str, value: Any, *, length: int | None = None) -> Array | tuple[tuple[Hashable, ...], ...]:
-    """Check the action column of paths in a catalog's taxonomy, top first: (K, depth), or tuples of any length."""
+def as_path_column(name: str, value: Any, *, length: int | None = None) -> Array | tuple[tuple[Hashable, ...], ...]:
+    """Check an action column of paths in a taxonomy, top first: (K, depth), or tuples of any length."""
     if hasattr(value, "to_numpy") and not hasattr(value, "to_pylist"):  # a data frame with one column per level
         value = value.to_numpy()
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.ndim == 2:
@@ -58,8 +58,8 @@ def as_paths(name: str, value: Any, *, length: int | None = None) -> Array | tup
     return tuple(_labels_in(name, i, row) for i, row in enumerate(_rows_of(name, value, length)))
 
 
-def as_embeddings(name: str, value: Any, *, length: int | None = None) -> Float[Array, "K e"]:
-    """Check the action column of embeddings in a catalog: finite numbers, or rows entirely NaN, which are missing."""
+def as_embedding_column(name: str, value: Any, *, length: int | None = None) -> Float[Array, "K e"]:
+    """Check an action column of embeddings: finite numbers, or rows entirely NaN, which are missing."""
     if isinstance(value, np.ma.MaskedArray):
         value = np.ma.filled(value.astype(np.float64), np.nan)
     if hasattr(value, "to_pylist"):

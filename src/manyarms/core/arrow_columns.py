@@ -16,22 +16,6 @@ Level = str | int | bool
 """The types that the levels of a category can have."""
 
 
-def table_of(value: Any) -> pa.Table | None:
-    """All Arrow columns of a table or data frame of any library, as one table; None if `value` is not a table."""
-    if isinstance(value, np.ndarray | list | tuple | str):
-        return None
-    if isinstance(value, pa.RecordBatch):
-        return pa.Table.from_batches([value])
-    import narwhals as nw  # noqa: PLC0415
-
-    try:
-        frame = nw.from_native(value)
-    except TypeError:
-        return None
-    frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
-    return frame.to_arrow()
-
-
 def column_of(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray:
     """A column of an Arrow table by name, without missing values."""
     if name not in table.schema.names:

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
+from manyarms._base.arrow import table_of
 from manyarms._base.checks import Array
-from manyarms.core.arrow_columns import table_of
 from manyarms.core.choices import Choices, RowError
 from manyarms.core.feature_map import FeatureMap, as_contexts
 from manyarms.core.policy import Policy

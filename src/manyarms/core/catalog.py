@@ -12,7 +12,7 @@ from jaxtyping import Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_actions, as_instance, frozen
-from manyarms.core.action_columns import as_column, as_embeddings, as_paths, as_tags
+from manyarms.core.action_columns import as_column, as_embedding_column, as_path_column, as_tag_column
 from manyarms.core.labels import (
     RaggedLabels,
     TagRow,
@@ -113,9 +113,9 @@ class Catalog(Saved):
         self._numbers = _numbered(self.ids)
         self.n_actions = K = len(self.ids)
         self.categories = None if categories is None else _as_labels("categories", categories, K)
-        self.tags = None if tags is None else as_tags("tags", tags, length=K)
-        self.paths = None if paths is None else as_paths("paths", paths, length=K)
-        self.embeddings = None if embeddings is None else as_embeddings("embeddings", embeddings, length=K)
+        self.tags = None if tags is None else as_tag_column("tags", tags, length=K)
+        self.paths = None if paths is None else as_path_column("paths", paths, length=K)
+        self.embeddings = None if embeddings is None else as_embedding_column("embeddings", embeddings, length=K)
         self.names = None if names is None else _as_labels("names", names, K)
 
     # Metadata from a file stay there until they are needed: reading a million words takes a second.

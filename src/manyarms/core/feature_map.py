@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._base.arrow import pa
+from manyarms._base.arrow import pa, table_of
 from manyarms._base.checks import Array, all_finite, as_flag, as_instance, as_matrix
 from manyarms._base.row_numbers import row_name
-from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of, table_of, unchecked_numbers_of
+from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of, unchecked_numbers_of
 from manyarms.core.feature_expansion import FeatureExpansion
 from manyarms.core.labels import other_type
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError

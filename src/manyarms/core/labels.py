@@ -50,8 +50,8 @@ def integer_of(text: str) -> int | None:
     return value if -(2**63) <= value < 2**63 else None
 
 
-def integers_or_texts(labels: Sequence[str | None]) -> list[Any]:
-    """Labels of a CSV file: integers if every one of them spells one exactly, else the texts as they are."""
+def labels_from_texts(labels: Sequence[str | None]) -> list[Any]:
+    """Labels that are written as texts: integers if every one of them spells one exactly, else the texts themselves."""
     numbers = [None if label is None else integer_of(label) for label in labels]
     exact = all(label is None or number is not None for label, number in zip(labels, numbers, strict=True))
     return numbers if exact else list(labels)
@@ -76,31 +76,10 @@ def rough_key(label: Any) -> Hashable:
     return int(number) if number == number.to_integral_value() else number
 
 
-def free_name(name: str, taken: Collection[str]) -> str:
-    """The given name, or the name with a number if it is taken."""
+def free_label(name: str, taken: Collection[str]) -> str:
+    """A label that is still free: the given name, or the name with a number if it is taken."""
     number = next(i for i in range(1, len(taken) + 2) if (name if i == 1 else f"{name} ({i})") not in taken)
     return name if number == 1 else f"{name} ({number})"
-
-
-def odd_number(texts: Sequence[str]) -> str | None:
-    """The distinct text because of which a column of numbers is read as texts, such as 1,250.00 or unknown.
-
-    None if few of the texts are numbers, or if all are plain: 007 and 90210 may be codes.
-    """
-    odd = [text for text in texts if re.fullmatch(_PLAIN, text.strip()) is None]
-    words = [text for text in odd if not _styled_number(text)]
-    looks_numeric = len(texts) - len(words) >= 10 and len(words) <= min(3, 0.2 * len(texts))
-    return odd[0] if odd and looks_numeric else None
-
-
-def _styled_number(text: str) -> bool:
-    """True for numbers with separators of thousands, a decimal comma, a currency or a per cent sign."""
-    bare = re.sub(r"^(EUR|USD|GBP|CHF|[€$£¥])|(EUR|USD|GBP|CHF|[€$£¥%])$", "", re.sub(r"\s", "", text))
-    grouped = r"[+-]?\d{1,3}([,.'’]\d{3})*([.,]\d+)?|[+-]?\d+[.,]\d+"
-    return re.fullmatch(rf"{_PLAIN}|{grouped}", bare) is not None
-
-
-_PLAIN = r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,3})?"
 
 
 @dataclass(frozen=True, eq=False)

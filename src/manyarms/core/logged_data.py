@@ -369,7 +369,7 @@ def as_propensities(value: Any, length: int) -> Float[Array, " n"] | None:
 
 
 def as_segments(value: Any, length: int) -> Array:
-    """Check the segments of logged data: the label of each round."""
+    """Check the argument `segments` of `LoggedData`: the label of each round."""
     labels = as_column("segments", value, minimum=0)
     if len(labels) != length:
         raise ShapeError(f"must have a label for each of {length:,} rounds; got {len(labels):,}.", argument="segments")

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
+from manyarms._base.arrow import table_of
 from manyarms._base.checks import Array, as_actions, as_count, row_weights
 from manyarms._base.rng import as_generator
-from manyarms.core.arrow_columns import table_of
 from manyarms.core.catalog import Catalog
 from manyarms.core.choices import Choices, RowError
 from manyarms.core.eligibility import as_eligibility, eligible_blocks

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from manyarms._base.files import as_path, replacing
+from manyarms._base.checks import as_path
+from manyarms._base.files import replacing
 from manyarms._base.progress import Progress
 from manyarms.errors import DataFileError, InputError, without_full_stop
 

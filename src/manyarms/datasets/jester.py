@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_count, as_floats, as_scalar, frozen
-from manyarms._base.files import as_path
+from manyarms._base.checks import Array, as_count, as_floats, as_path, as_scalar, frozen
 from manyarms._base.rng import split
 from manyarms.datasets.data_files import cache_folder
 from manyarms.datasets.matrix_environment import MatrixEnvironment

@@ -19,7 +19,7 @@ from manyarms._base.checks import Array, as_count, as_scalar, frozen
 from manyarms._base.rng import split
 from manyarms.datasets.data_files import KUAIREC, Archive, locate
 from manyarms.datasets.matrix_environment import MatrixEnvironment, draw_test_users
-from manyarms.datasets.rating_matrix import as_sparse, check_cells, factorise
+from manyarms.datasets.rating_matrix import as_rating_matrix, check_cells, factorise
 from manyarms.datasets.read_columns import Columns, Kind, read_columns
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.linalg.sparse_matrices import shape_of
@@ -259,7 +259,7 @@ def _scaled_factors(
 
 
 def _as_scores(name: str, matrix: Any) -> sparse.csr_array:
-    table = as_sparse(name, matrix)
+    table = as_rating_matrix(name, matrix)
     good = (table.data >= 0.0) & (table.data <= 1.0)
     check_cells(name, table, good, RangeError, "must lie in [0, 1]", "Divide by the largest score, or clip.")
     return table

@@ -16,7 +16,7 @@ from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_mat
 from manyarms._base.rng import as_generator, split
 from manyarms.core import PAIRS_PER_BLOCK, Choices, Eligibility, LoggedData, Policy, RowError
 from manyarms.datasets.environment import check_n_actions
-from manyarms.datasets.rating_matrix import as_ratings, as_sparse, check_cells
+from manyarms.datasets.rating_matrix import as_rating_matrix, as_ratings, check_cells
 from manyarms.errors import InputError, RangeError, ShapeError
 from manyarms.linalg.sparse_matrices import pair_rows, shape_of
 from manyarms.linalg.top_k import best_of_pairs
@@ -306,7 +306,7 @@ class ClassificationEnvironment(MatrixEnvironment):
 def _as_labels(labels: Any) -> sparse.csr_array:
     """(n, K) Matrix with ones at the labels of each row, and nothing else stored."""
     if sparse.issparse(labels):
-        table = as_sparse("labels", labels)
+        table = as_rating_matrix("labels", labels)
     elif (given := as_numbers("labels", labels)).ndim == 1:
         numbers = as_actions("labels", given)
         n, n_actions = len(numbers), int(numbers.max(initial=-1)) + 1

@@ -34,7 +34,7 @@ def factorise(matrix: Any, rank: int, rng: np.random.Generator) -> tuple[Float[A
         The (u, r) vectors of users and the (i, r) vectors of items.
     """
     given, start_rng = sparse.issparse(matrix), as_generator(rng)
-    table = as_sparse("matrix", matrix) if given else sparse.csr_array(as_floats("matrix", matrix, ndim=2))
+    table = as_rating_matrix("matrix", matrix) if given else sparse.csr_array(as_floats("matrix", matrix, ndim=2))
     if not table.data.any():
         raise InputError("must have a rating that is not zero.", argument="matrix")
     n, m = shape_of(table)
@@ -65,10 +65,12 @@ def alignment(source: Float[Array, "n r"], target: Float[Array, "n r"]) -> Float
 def as_ratings(matrix: Any, observed: Any) -> tuple[Array | sparse.csr_array, sparse.csr_array | None]:
     """The ratings, and a matrix with ones at observed cells, which are those that the ratings store; None for all."""
     if observed is None:
-        return as_sparse("matrix", matrix) if sparse.issparse(matrix) else as_floats("matrix", matrix, ndim=2), None
+        if sparse.issparse(matrix):
+            return as_rating_matrix("matrix", matrix), None
+        return as_floats("matrix", matrix, ndim=2), None
     pattern = _as_pattern(observed)
     if sparse.issparse(matrix):
-        values = as_sparse("matrix", matrix)
+        values = as_rating_matrix("matrix", matrix)
     else:
         # Cells that are not observed may hold anything, often NaN.
         blank = type(matrix) is np.ndarray and matrix.dtype.kind == "f" and matrix.shape == shape_of(pattern)
@@ -105,8 +107,8 @@ def _as_pattern(observed: Any) -> sparse.csr_array:
     return sparse.csr_array((np.ones(pattern.nnz), pattern.indices, pattern.indptr), shape=pattern.shape)
 
 
-def as_sparse(name: str, value: Any) -> sparse.csr_array:
-    """A sparse matrix of ratings or labels as a CSR copy: finite, columns sorted, none twice, stored zeros kept."""
+def as_rating_matrix(name: str, value: Any) -> sparse.csr_array:
+    """A sparse matrix of ratings (or labels), checked, as a CSR copy: columns sorted, none twice, stored zeros kept."""
     if not sparse.issparse(value) or value.ndim != 2 or value.dtype.kind not in "biuf":
         raise DataTypeError("must be a SciPy sparse matrix of real numbers with 2 axes.", argument=name)
     table = sparse.csr_array(value, dtype=np.float64, copy=True)
@@ -137,7 +139,7 @@ def split_cells(matrix: Any, rng: np.random.Generator) -> tuple[sparse.csr_array
         Two matrices of the same shape, without a common cell.
     """
     order_rng, odd_rng = split(rng, "order", "odd")
-    table = as_sparse("matrix", matrix)
+    table = as_rating_matrix("matrix", matrix)
     rows, counts = pair_rows(table), np.diff(table.indptr)
     order = np.lexsort((order_rng.random(table.nnz), rows))
     rank = np.empty(table.nnz, dtype=np.int64)

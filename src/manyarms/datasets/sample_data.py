@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from manyarms._base.files import PathLike, as_path, check_output_folder, replace_files
+from manyarms._base.checks import as_path
+from manyarms._base.files import PathLike, check_output_folder, replace_files
 from manyarms.errors import InputError, OutputFileError
 
 SAMPLE_FILES = Path(__file__).parent / "sample_files"

@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 
 from manyarms.core.estimate import Estimate
-from manyarms.core.labels import free_name
+from manyarms.core.labels import free_label
 from manyarms.core.result_tables import percent, printable
 
 _LIGHT = {
@@ -76,7 +76,7 @@ def distinct_labels(texts: Iterable[str]) -> dict[str, str]:
     """A short label in a chart for each text, all of them distinct."""
     shown = dict[str, str]()
     for text in texts:
-        shown[text] = free_name(short_label(text), shown.values())
+        shown[text] = free_label(short_label(text), shown.values())
     return shown
 
 

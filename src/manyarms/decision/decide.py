@@ -31,7 +31,7 @@ from manyarms.decision import decision_evidence as evidence
 from manyarms.decision.decision_checks import Check, cautions, check_log, checks_by_category, doubts, model_checks
 from manyarms.decision.diagnostic_lights import Diagnostic, diagnose
 from manyarms.decision.guardrail import Guardrail, GuardrailResult, check_guardrails, held_out_parts
-from manyarms.decision.plan import Plan, with_next_rounds
+from manyarms.decision.plan import Plan, plan_next_step
 from manyarms.decision.propose import propose
 from manyarms.decision.recommendation import SURE, Recommendation, recommend
 from manyarms.decision.ship_to_some import ShipToSome, ship_to_some
@@ -299,7 +299,7 @@ def decide(
     recommendation = recommend(evaluation, sure=sure, doubts=objections, cautions=caveats, guardrails=goals)
     candidate = None if model is None else own.get(best)
     gain, own_goals = None if result is None else result.gain, [goal for goal in goals if goal.policy == best]
-    recommendation, next_rounds = with_next_rounds(recommendation, model, candidate, logs, sure, gain, unit, own_goals)
+    recommendation, next_rounds = plan_next_step(recommendation, model, candidate, logs, sure, gain, unit, own_goals)
     return Decision(
         **vars(recommendation),
         unit=unit,

@@ -31,14 +31,14 @@ from manyarms.errors import InputError
 from manyarms.jobs.evaluate_files import read_evaluation_inputs
 from manyarms.jobs.fit_files import OnRows
 from manyarms.jobs.log_findings import row_warnings
-from manyarms.jobs.open_policies import named_sources, open_on_stream
+from manyarms.jobs.open_policies import open_on_stream, policies_to_open
 from manyarms.jobs.parse_names import likelihood_named
 from manyarms.jobs.sample_rounds import sample_of_all
-from manyarms.logs.file_source import open_logs
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import context_warnings, read_logs
 from manyarms.logs.row_reader import DroppedRows
+from manyarms.logs.sources import open_logs
 from manyarms.logs.warehouse_table import shown_name
 from manyarms.posterior.posterior import Posterior
 
@@ -137,7 +137,7 @@ def decide_from_logs(
     read = read_logs(
         source, context, action, reward, propensity, actions, keep=_columns(goals), **only(options, LogOptions)
     )
-    sources = named_sources(given.policies)
+    sources = policies_to_open(given.policies)
     stream, made = open_on_stream(sources, cast(LogStream, read), given.position_weights)
     whole = sample_of_all(stream.collect())
     bound = {name: whole.bound(policy) for name, policy in made.items()}

@@ -193,7 +193,7 @@ def cautions(changes: TrafficChanges | None, calibrated: Calibration | None, che
 def checks_by_category(
     model: RewardPosterior, logs: LoggedData, column: Any, n: int, held_out: bool
 ) -> tuple[CategoryChecks | None, list[str]]:
-    """The checks of the model category by category, or the reason why there are none."""
+    """The checks of a decision that go category by category, or the reason why there are none."""
     if n > MANY_CATEGORIES:
         return None, [f"Categories were not checked one by one: there are {n:,}, more than {MANY_CATEGORIES:,}."]
     try:

@@ -234,7 +234,7 @@ class Shrinkage:
 
 
 def shrinkage_evidence(posterior: RewardPosterior, logs: LoggedData, categories: Categories | None) -> Shrinkage:
-    """The pull of each action from its own mean reward towards that of its category, which fades with its rounds."""
+    """Evidence of a decision on shrinkage: actions are pulled from their own mean reward towards their category's."""
     counts = row_weights(logs.weights, len(logs))
     logged, per_action = sum_by(logs.actions[counts > 0], counts[counts > 0])
     order = np.argsort(per_action, kind="stable")
@@ -301,7 +301,7 @@ class Calibration:
 def calibration_evidence(
     posterior: Posterior, logs: LoggedData, held_out: bool, truth: Mapping[str, float], true_rewards: Any
 ) -> Calibration:
-    """Expected and observed rewards of logged rounds, grouped by expected reward.
+    """Evidence of a decision on calibration: expected and observed rewards, grouped by expected reward.
 
     Training rounds cannot show calibration: the model expects much where their rewards were high by chance. So there
     are groups only for held-out rounds, or where the true mean rewards are known.

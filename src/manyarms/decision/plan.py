@@ -333,11 +333,11 @@ def plan_open_question(posterior: RewardPosterior, policy: Policy, logs: LoggedD
         return None
 
 
-def with_next_rounds(
+def plan_next_step(
     advice: Recommendation, model: RewardPosterior | None, policy: Policy | None, logs: LoggedData, sure: float,
     gain: Estimate | None, unit: str, goals: Sequence[GuardrailResult],
 ) -> tuple[Recommendation, Plan | None]:  # fmt: skip
-    """A recommendation whose next step is the plan or the test that would settle it, where it is undecided."""
+    """Plan the next step of a recommendation: where it is undecided, the rounds or the test that would settle it."""
     if model is None or policy is None or advice.verdict != "undecided":
         return advice, None
     open_goals = [goal for goal in goals if not goal.holds]
@@ -355,7 +355,7 @@ def with_next_rounds(
     if not plan.rounds:
         step = (
             "The model on its own is already sure, but the logged rewards do not confirm it yet. "
-            f"Test {advice.policy} on a share of the traffic{size_of_a_test(gain, logs, sure, unit)}."
+            f"Test {advice.policy} on a share of the traffic{_size_of_a_test(gain, logs, sure, unit)}."
         )
     if open_goals:
         names = " and ".join(goal.name for goal in open_goals)
@@ -395,7 +395,7 @@ def rounds_of_a_test(gain: float, variance: float, sure: float, chance: float = 
     return float(np.ceil(2.0 * variance * ((ndtri(sure) + ndtri(chance)) / gain) ** 2))
 
 
-def size_of_a_test(gain: Estimate | None, logs: LoggedData, sure: float, unit: str) -> str:
+def _size_of_a_test(gain: Estimate | None, logs: LoggedData, sure: float, unit: str) -> str:
     """The size of a test that would show the expected gain, in words; empty where rounds are not independent."""
     if gain is None or gain.value <= 0 or sure <= 0.5 or logs.groups is not None:
         return ""

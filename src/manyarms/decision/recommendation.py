@@ -114,7 +114,7 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         against = [f"{name} contradicts it" for name in contradicting(best, evaluation)]
         recommendation = _ship(best, evaluation, sure, [*doubts, *against, *cautions])
         kept = _goals_sentence([result for result in guardrails if result.policy == best.name])
-        larger = passed_over(sound[: sound.index(best)], guardrails)
+        larger = blocked_policies(sound[: sound.index(best)], guardrails)
         return replace(recommendation, reason=" ".join([recommendation.reason, *([kept] if kept else []), *larger]))
     if sound:
         return _blocked(sound, guardrails)
@@ -131,7 +131,7 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
     remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
     evidence = tuple(result.sentence for result in guardrails if result.policy == best.name and not result.holds)
     shown = [f"{text[:1].upper()}{text[1:]}." for text in evidence]
-    reason = " ".join([needed_sentence(sure), *shown])
+    reason = " ".join([needed_probability(sure), *shown])
     return Recommendation("undecided", best.name, sentence, reason, next_step=remedy, cautions=evidence)
 
 
@@ -142,8 +142,8 @@ def _open_sentence(best: PolicyResult, n_candidates: int) -> str:
     return f"Not decided: {best.name} looks best; {_gain_clause(best)}."
 
 
-def needed_sentence(sure: float) -> str:
-    """The probability that shipping a policy needs, in a sentence."""
+def needed_probability(sure: float) -> str:
+    """The probability that a recommendation to ship needs, in a sentence."""
     return f"Shipping requires a probability of at least {percent(sure)}."
 
 
@@ -173,8 +173,8 @@ def _ship(best: PolicyResult, evaluation: Evaluation, sure: float, cautions: Seq
     return Recommendation("ship", best.name, sentence, reason, next_step=remedy, cautions=listed)
 
 
-def passed_over(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> list[str]:
-    """A sentence on each policy with a larger gain that a guardrail blocks, beside the one that is recommended."""
+def blocked_policies(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> list[str]:
+    """The policies that a recommendation passes over although they gain more, as a guardrail blocks them; in words."""
     goals = {row.name: [r.name for r in guardrails if r.policy == row.name and not r.holds] for row in rows}
     return [f"{name} gains more, but {_blocks(names)} it." for name, names in goals.items() if names]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from manyarms.core.result_tables import percent, share, signed_number
+from manyarms.core.result_tables import number, percent, share, signed_number
 from manyarms.decision import plots
 from manyarms.decision import report_sentences as sentences
 from manyarms.decision.backtest_sections import backtest_section
 from manyarms.decision.decide import Decision
-from manyarms.decision.goal_sections import best_section, goals_section
+from manyarms.decision.guardrail import GuardrailResult, limit_words
 from manyarms.decision.plan import Traffic, item_label
 from manyarms.decision.report_parts import (
     Charts,
@@ -254,6 +254,44 @@ def _rounds_cell(way: Traffic) -> TableCell:
     return count_cell(float(f"{way.rounds:.2g}"))
 
 
+def _goals(decision: Any, _: Charts) -> str:
+    """The guardrails as a table; empty if there are none."""
+    if not decision.guardrails:
+        return ""
+    columns = {
+        "Goal": lambda row: TableCell(row.name),
+        "Policy": lambda row: TableCell(row.policy),
+        "Guardrail": lambda row: TableCell("holds" if row.holds else "blocks", css=f"light {_guardrail_colour(row)}"),
+        "Probability": lambda row: number_cell(row.probability, percent),
+        "Needed": lambda row: number_cell(row.sure, percent),
+        "Change per round [95 % interval]": lambda row: estimate_cell(row.change, signed_number),
+        "Limit": lambda row: TableCell(limit_words(row)),
+    }
+    return "<p>A policy is shipped only if every guardrail holds with the needed probability.</p>" + table(
+        "Guardrails", decision.guardrails, columns
+    )
+
+
+def _best(decision: Any, _: Charts) -> str:
+    """Every policy as a choice among all; empty if there is none to choose from."""
+    choices = decision.evaluation.choices
+    if len(choices) <= 1:
+        return ""
+    columns = {
+        "Policy": lambda name: TableCell(CURRENT if name == decision.evaluation.baseline.name else name),
+        "Probability of being the best": lambda name: number_cell(choices[name].probability_best, percent),
+        "Expected loss per round": lambda name: number_cell(choices[name].expected_loss, number),
+    }
+    return table("Probability of being the best policy", list(choices), columns) + (
+        "<p><strong>Expected loss</strong>: the reward per round lost on average by choosing this policy instead of "
+        "the best one.</p>"
+    )
+
+
+def _guardrail_colour(row: GuardrailResult) -> str:
+    return "green" if row.holds else "red" if row.is_broken else "amber"
+
+
 def _hidden(decision: Decision, _: Charts) -> str:
     cause = decision.hidden_cause
     if cause is None:
@@ -318,8 +356,8 @@ SECTIONS: tuple[Section, ...] = (
     Section("settle", "What would settle it", _settle, {"plan_chances": _if_known(plots.plan_chances, "plan")}),
     SEGMENT_SECTION,
     Section("pairs", "Probability that one policy beats another", _pairs, {"probability_better": _pairs_chart}),
-    Section("goals", "Other goals", goals_section),
-    Section("best", "Which policy is probably the best?", best_section),
+    Section("goals", "Other goals", _goals),
+    Section("best", "Which policy is probably the best?", _best),
     Section("estimators", "Do the estimators agree with the model?", _estimators, {"agreement": _agreement_chart}),
     TRUST_SECTION,
     Section(

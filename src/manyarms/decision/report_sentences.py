@@ -55,7 +55,7 @@ def passed_over(decision: Decision) -> list[str]:
         return []
     rows = [row for row in decision.evaluation.policies if row.gain is not None and row.gain.value > best.value]
     sure = [row for row in rows if _gain(row).probability_positive >= decision.sure]
-    return recommendation.passed_over(sure, decision.guardrails)
+    return recommendation.blocked_policies(sure, decision.guardrails)
 
 
 def gains_sentence(decision: Decision) -> str:

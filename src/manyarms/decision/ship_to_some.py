@@ -16,7 +16,7 @@ from manyarms._base.checks import Array, row_weights
 from manyarms.core import Estimate, LoggedData, Policy
 from manyarms.core.result_tables import signed_number
 from manyarms.decision.propose import MIN_SIDE
-from manyarms.estimators.checked_value import Checked, checked_residuals, scaled
+from manyarms.estimators.checked_value import Checked, checked_value_parts, scaled
 from manyarms.estimators.segment_pooling import SegmentEvidence
 from manyarms.jobs.segments import SegmentGains, SegmentLabels, gains_by_posterior
 from manyarms.policies import Logged
@@ -128,7 +128,7 @@ def _better(
 
     As in the table of segments, their gains add up to the checked gain over these rounds.
     """
-    residuals, baseline, error = checked_residuals(checked, policy, logs)
+    residuals, baseline, error = checked_value_parts(checked, policy, logs)
     sides = residuals.take(rows), baseline.take(rows)
     evidence = SegmentEvidence.collect(*sides, labels.codes[rows], model.means, model.covariance, error)
     part = logs.take(rows)

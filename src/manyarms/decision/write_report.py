@@ -15,8 +15,8 @@ from typing import Any
 
 import vl_convert
 
-from manyarms._base.checks import as_instance, as_text
-from manyarms._base.files import as_path, replace_files
+from manyarms._base.checks import as_instance, as_path, as_text
+from manyarms._base.files import replace_files
 from manyarms._base.job_options import REPORT_FORMATS as FORMATS
 from manyarms._version import __version__
 from manyarms.core.result_tables import number, percent
@@ -24,7 +24,7 @@ from manyarms.decision import plots
 from manyarms.decision import report_sentences as sentences
 from manyarms.decision.backtest_sections import BACKTEST_SECTIONS, backtest_answer, backtest_cards
 from manyarms.decision.decide import Decision
-from manyarms.decision.recommendation import needed_sentence
+from manyarms.decision.recommendation import needed_probability
 from manyarms.decision.report_parts import fold, notes
 from manyarms.decision.report_sections import SECTIONS, draw_charts
 from manyarms.errors import InputError
@@ -89,7 +89,7 @@ def write_report(
 
 
 def write_chart(chart: Any, path: Path) -> None:
-    """Write one chart of `ma.plots` as an SVG or PNG file, as the ending says, whole or not at all."""
+    """Write one chart by itself, as `write_report` writes all: as SVG or PNG by the ending, whole or not at all."""
     replace_files({path: _image(chart.to_dict(validate=False), path.suffix.removeprefix(".").lower())})
 
 
@@ -221,7 +221,7 @@ def _answer(decision: Decision) -> str:
     )
     reason = decision.reason
     # These stand above already.
-    for known in (decision.next_step, needed_sentence(decision.sure) if against else "", *larger):
+    for known in (decision.next_step, needed_probability(decision.sure) if against else "", *larger):
         reason = reason.replace(known, "").strip() if known else reason
     why = fold("Why", f"<p>{escape(f'{reason} {decision.checks_summary}.')}</p>" if reason else "")
     return f"{answer}{why}".replace(" %", "&nbsp;%")

@@ -338,10 +338,10 @@ class Checked(Estimator):
         return (*warnings, f"{text}: the interval rests on how far models are usually off.")
 
 
-def checked_residuals(
+def checked_value_parts(
     checked: Checked, policy: Policy, logs: LoggedData
 ) -> tuple[PolicyResiduals, PolicyResiduals, ModelError]:
-    """The residuals behind a checked estimate, of a policy and of the current one, and the model's error."""
+    """The parts of a checked value: the residuals of a policy and of the current one, and the model's error."""
     check_target(policy, logs)
     prepared = checked._prepare(logs, policy, None)
     return checked._residuals(policy, prepared, None), prepared.rounds, prepared.error

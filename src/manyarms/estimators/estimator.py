@@ -20,7 +20,7 @@ from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.intervals import Interval, Normal, as_units
 from manyarms.estimators.pareto_tail import pareto_k
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
-from manyarms.linalg.indexing import binary_exponent
+from manyarms.linalg.single_screen import binary_exponent
 
 
 class Estimator(ABC):

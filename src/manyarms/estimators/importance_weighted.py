@@ -356,7 +356,7 @@ class WeightedIPS(_StratifiedEstimator):
 
 
 def check_log_smoothing(logs: LoggedData) -> None:
-    """Refuse to smooth the weights of negative rewards, whose logarithm is not defined."""
+    """Refuse rewards for which an importance-weighted estimate cannot be smoothed: negative ones have no logarithm."""
     check_rows(
         "rewards", logs.rewards, lambda r: r >= 0, InputError, "must not be negative for logarithmic smoothing",
         "Shift the rewards, or use IPS.",

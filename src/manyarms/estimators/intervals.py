@@ -17,7 +17,8 @@ from manyarms._base.checks import Array, as_count, as_scalar, check_choice
 from manyarms._base.rng import as_generator
 from manyarms.core import LoggedData
 from manyarms.core.estimate import EmpiricalShape, Method, Shape
-from manyarms.linalg.indexing import binary_exponent, chunks, sum_by
+from manyarms.linalg.indexing import chunks, sum_by
+from manyarms.linalg.single_screen import binary_exponent
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ class PolicyResiduals:
 
 
 def clustering(policy: PolicyResiduals, gap: Float[Array, " n"]) -> float:
-    """The factor by which the variance grows because residuals of one group, a user or a session, agree."""
+    """The factor by which the variance of a policy's residuals grows because those of one user or session agree."""
     logs, terms = policy.logs, gap * (policy.residuals - policy.correction)
     alone = standard_error(terms, logs, None)
     if logs.groups is None or alone == 0:

@@ -26,7 +26,7 @@ from manyarms.estimators.estimator import (
     diagnostic_warnings,
 )
 from manyarms.likelihoods import Hurdle, Likelihood
-from manyarms.likelihoods.gaussian import as_likelihood
+from manyarms.likelihoods.likelihood import as_likelihood
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.posterior import Posterior
 

@@ -215,7 +215,7 @@ class PooledGains:
 
 
 def surely_below(probabilities: Float[Array, " S"]) -> Bool[Array, " S"]:
-    """True for segments that may be named, as the probabilities that they are not in question are small enough (Holm).
+    """True for the pooled segments that may be named, as the probabilities against it are small enough together (Holm).
 
     If the k smallest of S probabilities are at most `FAMILY_ERROR` divided by S, S - 1, ..., S - k + 1, these k are
     named. So the more segments there are, the surer one must be of each.

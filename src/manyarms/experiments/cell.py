@@ -10,7 +10,6 @@ from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import ndtri
 
 from manyarms._base.checks import Array, as_count, as_instance, check_choice
 from manyarms._base.rng import generator
@@ -162,15 +161,3 @@ class Table:
         sign = -1.0 if kind == "ope" else 1.0
         both = sorted(mine.keys() & theirs.keys())
         return {i: sign * (score(kind, mine[i]) - score(kind, theirs[i])) for i in both}
-
-
-def covered(outcomes: Iterable[Outcome]) -> Float[Array, " m"]:
-    """1 for each cell outcome whose own interval contains the truth, else 0; those without an interval are left out.
-
-    A truth that was measured on a sample of contexts has an error of its own. The half-width of the interval and that
-    error, at the same level, are added in quadrature.
-    """
-    rows = [(o.low, o.high, o.truth, o.truth_error) for o in outcomes if o.low is not None]
-    low, high, truth, truth_error = np.array(rows, dtype=float).reshape(-1, 4).T
-    inside = abs(truth - (low + high) / 2) <= np.hypot((high - low) / 2, ndtri(0.975) * truth_error)
-    return inside.astype(float)

@@ -1,10 +1,13 @@
-"""Verdicts of the first edition of the page that changed later, each with the reason; the page fills in today's."""
+"""Verdicts of the first edition of the page that changed later, each with the reason, and their table."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from manyarms.experiments.claim import Claim
+from manyarms.experiments.claim import Claim, ClaimResult
+from manyarms.experiments.reproduction_page import MARKS, Tested, cell_text, verdict_marks
 
 _TUNED = "the penalty of DM (Freq) is tuned"
 _SEE_WEIGHTS = "MIPS and PC see θ, and their sizes are tuned"
@@ -100,3 +103,27 @@ CHANGED_VERDICTS = (
         "the tuned penalty of DM (Freq) pulls click rates towards zero",
     ),
 )
+
+
+def changed_table(tested: Tested) -> list[str]:
+    """The table of changed verdicts, with today's filled in from the results."""
+    lines = ["Verdicts that differ from the first edition of this page, with the reason:", ""]
+    lines += ["| figure | claim | before | now, at every n | now, averaged | reason |", "|---|---|---|---|---|---|"]
+    for changed in CHANGED_VERDICTS:
+        results = [result for figure, claim, result in tested if changed.is_about(figure.name, claim)]
+        if [result.verdict for result in results] not in ([], [changed.before]):
+            lines.append(_changed_line(changed, results))
+    return [*lines, ""]
+
+
+def _changed_line(changed: ChangedVerdict, results: Sequence[ClaimResult]) -> str:
+    now, averaged = (_counted(marks) for marks in zip(*map(verdict_marks, results), strict=True))
+    before = next((mark for verdict, mark in MARKS.items() if verdict == changed.before), changed.before)
+    claim = cell_text(changed.claim or "all claims")
+    return f"| [{changed.figure}](#{changed.figure}) | {claim} | {before} | {now} | {averaged} | {changed.reason} |"
+
+
+def _counted(marks: Iterable[str]) -> str:
+    """One mark as it is; several with their numbers."""
+    counts = Counter(marks)
+    return ", ".join(mark if counts.total() == 1 else f"{count} {mark}" for mark, count in counts.items())

@@ -206,7 +206,7 @@ class BetterThanEach(Requirement):
 def better_on_each(
     problems: Mapping[str, Problem], kind: Kind, ours: str, rivals: tuple[str, ...], rounds: tuple[int, ...] = ROUNDS
 ) -> tuple[BetterThanEach, ...]:
-    """The requirements of a claim that one method is better than each rival on each of these problems, by name."""
+    """The requirements that a claim makes on each of these problems, by name: ours is better than each rival."""
     return tuple(BetterThanEach(p.label, kind, ours, rivals, rounds, f"{name}: ") for name, p in problems.items())
 
 

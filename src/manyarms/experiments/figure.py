@@ -155,7 +155,7 @@ class HeadToHead:
 
 
 def head_to_heads(figure: Figure, user_methods: Sequence[str], table: Table, size: Size) -> list[HeadToHead]:
-    """The head-to-heads of a figure: every user method, by name, against the others, in every panel that has it."""
+    """Head-to-heads in every panel of a figure: each user method, by name, against the other methods."""
     timed = figure.measure == "seconds"
     pairs: list[HeadToHead] = []
     for panel, name in product(figure.panels, user_methods):

@@ -17,10 +17,11 @@ from jaxtyping import Float
 from manyarms._base.checks import Array
 from manyarms._base.files import replace_files
 from manyarms.core.result_tables import printable
-from manyarms.experiments.cell import INTERVAL_LEVEL, Outcome, Table, covered, score
+from manyarms.experiments.cell import INTERVAL_LEVEL, Outcome, Table, score
 from manyarms.experiments.figure import Figure, Measure, Panel
 from manyarms.experiments.method_style import Style, in_legend_order, style_columns, styles
 from manyarms.experiments.methods import MISSPECIFIED
+from manyarms.experiments.number_requirements import covered
 from manyarms.experiments.problem import Kind
 
 Drawing: TypeAlias = alt.VConcatChart | alt.HConcatChart
@@ -325,7 +326,7 @@ def _columns(looks: dict[str, Style]) -> list[list[str]]:
 
 
 def legend(looks: dict[str, Style], *, one_column: bool) -> Any:
-    """The legend of method styles, a small chart: for each method a piece of its line with its mark, and its name.
+    """The legend of a figure, itself a small chart: for each method a piece of its line with its mark, and its name.
 
     Vega's own legends show a mark without the dashes and the width of its line. The names are in one column, or in as
     many as there is room for.

@@ -17,6 +17,7 @@ from scipy.linalg import lu_factor, lu_solve
 
 from manyarms._base.checks import Array
 from manyarms.core import Estimate, HierarchicalGaussian, LoggedData, Policy
+from manyarms.errors import InputError
 from manyarms.estimators.compare import slope
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.importance_weighted import DR, IPS, SNIPS
@@ -359,3 +360,11 @@ _METHODS = (
 )
 METHODS: dict[str, Method] = {method.name: method for method in _METHODS}
 """The library's methods by name."""
+
+
+def check_method_names(names: Iterable[str], known: Iterable[str], noun: str) -> None:
+    """Refuse names of methods, or of other things, that do not exist, and say which do."""
+    options = sorted(known, key=str.casefold)
+    unknown = [name for name in names if name not in options]
+    if unknown:
+        raise InputError(f"there is no {noun} {'; '.join(unknown)}.", f"There are: {'; '.join(options)}.")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from jaxtyping import Float
 from scipy.special import ndtri
 from scipy.stats import binomtest
 
-from manyarms.experiments.cell import Outcome, Table, covered
+from manyarms._base.checks import Array
+from manyarms.experiments.cell import Outcome, Table
 from manyarms.experiments.claim import ROUNDS, Requirement
 from manyarms.experiments.method_comparison import MethodComparison
 from manyarms.experiments.problem import Kind
@@ -141,3 +143,15 @@ def _own_error(outcomes: Mapping[int, Outcome], quantity: Callable[[Outcome], fl
         return float("nan"), float("nan"), 0
     mean = np.mean([quantity(outcome) for outcome in outcomes.values()])
     return float(mean), float(np.mean(widths) / (2 * ndtri(0.975))), len(widths)
+
+
+def covered(outcomes: Iterable[Outcome]) -> Float[Array, " m"]:
+    """1 for each outcome whose own interval contains the truth, else 0; those without an interval are left out.
+
+    A truth that was measured on a sample of contexts has an error of its own. The half-width of the interval and that
+    error, at the same level, are added in quadrature.
+    """
+    rows = [(o.low, o.high, o.truth, o.truth_error) for o in outcomes if o.low is not None]
+    low, high, truth, truth_error = np.array(rows, dtype=float).reshape(-1, 4).T
+    inside = abs(truth - (low + high) / 2) <= np.hypot((high - low) / 2, ndtri(0.975) * truth_error)
+    return inside.astype(float)

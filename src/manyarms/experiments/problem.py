@@ -58,7 +58,7 @@ class Origin:
 
 
 def digest_of(*parts: object) -> str:
-    """A short digest of a problem's data (arrays, texts, numbers): equal for equal parts, otherwise different."""
+    """A short digest of the data that a problem is made of: equal for equal arrays, texts, numbers."""
     digest = sha256()
     for part in parts:
         if isinstance(part, np.ndarray) and part.dtype.kind in "biuf":

@@ -15,29 +15,29 @@ from manyarms.experiments import paper_grids as grids
 from manyarms.experiments import paper_robustness as robustness
 from manyarms.experiments import paper_synthetic as synthetic
 from manyarms.experiments.cell import Cell, Table, draw_world
+from manyarms.experiments.changed_verdicts import changed_table
 from manyarms.experiments.claim import Claim, ClaimResult
 from manyarms.experiments.figure import Figure, HeadToHead, Size, head_to_heads
-from manyarms.experiments.methods import METHODS
+from manyarms.experiments.methods import METHODS, check_method_names
 from manyarms.experiments.paper_real_data import real_data_figures
 from manyarms.experiments.paper_text import NO_FIGURES
 from manyarms.experiments.reproduction_page import (
     Instances,
     cell_text,
-    changed_table,
+    comparison_table,
     cost_table,
     exceptions,
-    folded,
+    folded_lines,
     instances_table,
     missing_lines,
     own_table,
     page_text,
     paper_table,
-    pivot,
     verdict_marks,
 )
 from manyarms.experiments.result_store import Provenance, Store
 from manyarms.experiments.run import missing_cells, run
-from manyarms.experiments.user_methods import check_method_names, methods_by_name
+from manyarms.experiments.user_methods import with_user_methods
 
 SOURCES = {"ml-1m": MOVIELENS_1M, "kuairec": KUAIREC, "obd": OPEN_BANDIT}
 """Data that can be downloaded, by the folder that figures name."""
@@ -75,7 +75,7 @@ class Reproduction:
         self, folder: Path, size: Size, specs: Sequence[str] = (), redo: Sequence[str] = (), workers: int | None = None
     ):
         self.folder, self.size, self._specs, self._workers = folder, size, tuple(specs), workers
-        self._user_methods = [method for name, method in methods_by_name(self._specs).items() if name not in METHODS]
+        self._user_methods = [method for name, method in with_user_methods(self._specs).items() if name not in METHODS]
         self._store = Store(folder)
         with self._store.lock():
             with_rows = {name for cell in self._store.read() for name in (cell.method, cell.problem)}
@@ -174,14 +174,15 @@ class Reproduction:
         for pair in self.head_to_heads(figure):
             title = f"**{cell_text(pair.method)} against each method: {cell_text(pair.panel.title)}** ({pair.unit}, "
             title += "paired; + where it is better, − where it is worse, each by a one-sided t-test at 5 %)"
-            lines += [title, "", *pivot([(f"over {rival}", c, c.decision()) for rival, c in pair.comparisons]), ""]
+            rows = comparison_table([(f"over {rival}", c, c.decision()) for rival, c in pair.comparisons])
+            lines += [title, "", *rows, ""]
         for claim, result in self.test_claims(figure):
             lines += self._claim_lines(claim, result)
-        lines += folded("instances of each method", instances_table(self._instances(figure)))
+        lines += folded_lines("instances of each method", instances_table(self._instances(figure)))
         if figure.note:
             lines += [f"*Settings.* {figure.note}", ""]
         costs = cost_table(figure.with_methods(self._user_methods), self.table(figure))
-        return lines + folded("time and memory of each method", costs)
+        return lines + folded_lines("time and memory of each method", costs)
 
     def _claim_lines(self, claim: Claim, result: ClaimResult) -> list[str]:
         """A claim in the section of its figure: verdicts, the paper's words, exceptions, remark and comparisons."""
@@ -194,7 +195,8 @@ class Reproduction:
         lines += [claim.remark, ""] if claim.remark and self.size.is_paper else []
         lines += [f"Not testable: {claim.untestable}", ""] if claim.untestable else []
         comparisons = (*result.comparisons, *result.averages)
-        return lines + folded("comparisons", pivot([(c.title, c, result.decision(c)) for c in comparisons]))
+        rows = comparison_table([(c.title, c, result.decision(c)) for c in comparisons])
+        return lines + folded_lines("comparisons", rows)
 
     def _instances(self, figure: Figure) -> Instances:
         """The instances of each method of a figure, and those wanted at this size."""
@@ -229,7 +231,7 @@ class Reproduction:
 
 
 def download_data(figures: Iterable[Figure], folder: Path | None) -> None:
-    """Download the data that a reproduction of figures needs from its owners, to where the figures will look for it.
+    """Download the data that the figures of a `Reproduction` need from its owners, to where they will look for it.
 
     Each data set goes into a folder of its own below the one named; None stands for the cache folder.
     """

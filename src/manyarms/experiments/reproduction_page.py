@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import TypeAlias
@@ -10,7 +9,6 @@ from typing import TypeAlias
 import numpy as np
 
 from manyarms.experiments.cell import Table
-from manyarms.experiments.changed_verdicts import CHANGED_VERDICTS, ChangedVerdict
 from manyarms.experiments.claim import Claim, ClaimResult, Verdict, level_against
 from manyarms.experiments.figure import Figure
 from manyarms.experiments.method_comparison import Decision, MethodComparison
@@ -44,8 +42,8 @@ def cell_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")
 
 
-def folded(summary: str, lines: Iterable[str]) -> list[str]:
-    """Lines that are folded away until the reader opens them."""
+def folded_lines(summary: str, lines: Iterable[str]) -> list[str]:
+    """Lines of the reproduction page that are folded away until the reader opens them."""
     return ["<details markdown>", f"<summary>{summary}</summary>", "", *lines, "", "</details>", ""]
 
 
@@ -55,7 +53,7 @@ def _mark(verdict: Verdict | None, against: int) -> str:
 
 
 def verdict_marks(result: ClaimResult) -> tuple[str, str]:
-    """The verdicts of a claim at every n, and averaged over n."""
+    """The verdicts of a claim as marks on the reproduction page: at every n, and averaged over n."""
     return _mark(result.verdict, result.against), _mark(result.averaged_verdict, result.averaged_against)
 
 
@@ -102,32 +100,8 @@ def own_table(tested: Tested) -> list[str]:
     return [*lines, ""]
 
 
-def changed_table(tested: Tested) -> list[str]:
-    """The verdicts that differ from the first edition of the page, with today's filled in from the results."""
-    lines = ["Verdicts that differ from the first edition of this page, with the reason:", ""]
-    lines += ["| figure | claim | before | now, at every n | now, averaged | reason |", "|---|---|---|---|---|---|"]
-    for changed in CHANGED_VERDICTS:
-        results = [result for figure, claim, result in tested if changed.is_about(figure.name, claim)]
-        if [result.verdict for result in results] not in ([], [changed.before]):
-            lines.append(_changed_line(changed, results))
-    return [*lines, ""]
-
-
-def _changed_line(changed: ChangedVerdict, results: Sequence[ClaimResult]) -> str:
-    now, averaged = (_counted(marks) for marks in zip(*map(verdict_marks, results), strict=True))
-    before = next((mark for verdict, mark in MARKS.items() if verdict == changed.before), changed.before)
-    claim = cell_text(changed.claim or "all claims")
-    return f"| [{changed.figure}](#{changed.figure}) | {claim} | {before} | {now} | {averaged} | {changed.reason} |"
-
-
-def _counted(marks: Iterable[str]) -> str:
-    """One mark as it is; several with their numbers."""
-    counts = Counter(marks)
-    return ", ".join(mark if counts.total() == 1 else f"{count} {mark}" for mark, count in counts.items())
-
-
-def pivot(comparisons: Sequence[tuple[str, MethodComparison, Decision]]) -> list[str]:
-    """A table with a row for each title and a column for each setting."""
+def comparison_table(comparisons: Sequence[tuple[str, MethodComparison, Decision]]) -> list[str]:
+    """A table of the reproduction page with comparisons: a row for each title, and a column for each setting."""
     rows = list(dict.fromkeys(title for title, _, _ in comparisons))
     columns = list(dict.fromkeys(comparison.column for _, comparison, _ in comparisons))
     cells = {
@@ -146,7 +120,7 @@ Instances: TypeAlias = Mapping[tuple[str, str], tuple[int, int, int]]
 
 
 def missing_lines(instances: Mapping[str, Instances]) -> list[str]:
-    """The figures, by name, in which methods have fewer instances than wanted; none when all have theirs."""
+    """The warning of the reproduction page about figures that lack instances of a method; empty if none does."""
     lines = ["| figure | fewest instances of a method, of those wanted |", "|---|---|"]
     for name, counts in instances.items():
         methods: dict[str, dict[str, None]] = {}
@@ -163,7 +137,7 @@ def missing_lines(instances: Mapping[str, Instances]) -> list[str]:
 
 
 def instances_table(instances: Instances) -> list[str]:
-    """The number of instances that each method of a figure was run on, and that wanted."""
+    """A table of the reproduction page: the instances that each method of a figure was run on, and those wanted."""
     lines = ["| | method | instances | wanted |", "|---|---|---|---|"]
     for (panel, method), (least, most, wanted) in instances.items():
         shown = f"{least}" if least == most else f"{least} to {most}"
@@ -172,7 +146,7 @@ def instances_table(instances: Instances) -> list[str]:
 
 
 def cost_table(figure: Figure, table: Table) -> list[str]:
-    """The median CPU time and peak memory of each method of a figure, at the largest n."""
+    """A table of the reproduction page: the CPU time (median) and memory (peak) of each method at the largest n."""
     lines = ["| | method | n | CPU time | memory |", "|---|---|---|---|---|"]
     for panel in figure.panels:
         for method in panel.methods:

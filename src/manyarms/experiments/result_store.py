@@ -30,7 +30,8 @@ from uuid import uuid4
 import numpy as np
 
 from manyarms._base.arrow import pa, parquet_bytes, parquet_table
-from manyarms._base.files import as_path, replace_files
+from manyarms._base.checks import as_path
+from manyarms._base.files import replace_files
 from manyarms.errors import (
     BusyError,
     DataFileError,

@@ -21,10 +21,10 @@ from threading import Thread
 from manyarms._base.rng import generator
 from manyarms.errors import CellError, InputError, WorkerError
 from manyarms.experiments.cell import Cell, Results, compute
-from manyarms.experiments.methods import METHODS, Method
+from manyarms.experiments.methods import METHODS, Method, check_method_names
 from manyarms.experiments.problem import Kind, Problem
 from manyarms.experiments.result_store import Journal, Store, check_provenance
-from manyarms.experiments.user_methods import check_method_names, check_method_paths, method_files, methods_by_name
+from manyarms.experiments.user_methods import check_method_paths, method_files, with_user_methods
 from manyarms.linalg.threads import n_cores, stay_on_one_core
 
 GUARD = (
@@ -87,7 +87,7 @@ def run(
         # A worker that is still importing the script that started it would start workers again.
         raise InputError("`run` was called while a worker process started.", GUARD)
     wanted, specs = list(grids), check_method_paths(extra_methods)
-    _check_methods(wanted, methods_by_name(specs))
+    _check_methods(wanted, with_user_methods(specs))
     files = method_files(specs)
     with store.lock():
         done = store.compact()
@@ -243,7 +243,7 @@ def _exit_with_parent() -> None:
 
 
 def _compute_batch(batch: _CellBatch) -> None:
-    methods = methods_by_name(_Worker.specs)
+    methods = with_user_methods(_Worker.specs)
     for cell in batch.cells:
         if _Worker.stop.is_set():
             return

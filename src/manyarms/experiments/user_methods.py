@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -32,7 +32,7 @@ def check_method_paths(specs: Sequence[Any]) -> tuple[str, ...]:
 def method_files(specs: tuple[str, ...]) -> dict[str, Path]:
     """The files of user methods, by the names of the methods; a module without a file of its own is left out."""
     files: dict[str, Path] = {}
-    for spec, name in zip(specs, list(methods_by_name(specs))[len(METHODS) :], strict=True):
+    for spec, name in zip(specs, list(with_user_methods(specs))[len(METHODS) :], strict=True):
         source = spec.rpartition(":")[0]
         path = source if source.endswith(".py") else getattr(sys.modules[source], "__file__", None)
         if path is not None:
@@ -41,8 +41,8 @@ def method_files(specs: tuple[str, ...]) -> dict[str, Path]:
 
 
 @lru_cache(maxsize=8)
-def methods_by_name(specs: tuple[str, ...] = ()) -> dict[str, Method]:
-    """The library's methods and those of the user; each name can be taken only once."""
+def with_user_methods(specs: tuple[str, ...] = ()) -> dict[str, Method]:
+    """The user's methods beside those of the library, by name; each name can be taken only once."""
     methods = dict(METHODS)
     for spec in specs:
         method = load_method(spec)
@@ -78,14 +78,6 @@ def load_method(spec: str) -> Method:
     if not method.offers("ope") and not method.offers("opl"):
         raise InputError(f"{name} has neither `estimate` nor `learn`: there is nothing to run.", "Write one of them.")
     return method
-
-
-def check_method_names(names: Iterable[str], known: Iterable[str], noun: str) -> None:
-    """Refuse names of methods, or of other things, that do not exist, and say which do."""
-    options = sorted(known, key=str.casefold)
-    unknown = [name for name in names if name not in options]
-    if unknown:
-        raise InputError(f"there is no {noun} {'; '.join(unknown)}.", f"There are: {'; '.join(options)}.")
 
 
 def _load_file(path: Path) -> ModuleType:

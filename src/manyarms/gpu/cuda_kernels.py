@@ -64,7 +64,7 @@ def sum_runs(rows: Tensor, first: Tensor, target: Tensor, out: Tensor) -> None:
 
 
 def add_by_key(total: Tensor, keys: Tensor, rows: Tensor) -> None:
-    """Add every row to the row of `total` that its key names, always in the same order."""
+    """Add every row to the row of `total` that its key names, by a CUDA kernel on a GPU: always in the same order."""
     torch = load_torch()
     if not rows.is_cuda:
         total.index_add_(0, keys, rows)

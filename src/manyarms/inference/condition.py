@@ -72,7 +72,7 @@ def solve(
     `absorb` replaces `absorb_groups`, for rows that are worked on elsewhere.
     """
     # An overflow becomes an error with a name: here below, or where rows are factored.
-    with np.errstate(over="ignore", invalid="ignore"), conditioning_threads(prior):
+    with np.errstate(over="ignore", invalid="ignore"), conditioning(prior):
         evidence = gather(prior, observed)
         gains, log_det = (absorb or absorb_groups)(prior, observed, evidence)
         latent = evidence.posterior()
@@ -83,8 +83,8 @@ def solve(
     return prior.conditioned(latent.mean, latent.factor, observed, gains, log_evidence, latent.misfit, log_det), latent
 
 
-def conditioning_threads(prior: HierarchicalGaussian) -> AbstractContextManager[None]:
-    """Condition priors in this block with one BLAS thread, unless ψ is so large that its factor is worth several."""
+def conditioning(prior: HierarchicalGaussian) -> AbstractContextManager[None]:
+    """Call `condition` in this block with one BLAS thread, unless ψ is so large that its factor is worth several."""
     large = _WORTH_THREADS < prior.mixing.gram_blocks(prior.prior_factor) <= MAX_DENSE_LATENT
     return nullcontext() if large else one_blas_thread()
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array
 from manyarms.core import EffectGroup, HierarchicalGaussian, ObservedGroup, ObservedRows
-from manyarms.inference.condition import conditioning_threads, solve
+from manyarms.inference.condition import conditioning, solve
 from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.linalg.indexing import cache_chunks
 
@@ -60,7 +60,7 @@ def gradient_of(
 ) -> EvidenceGradient:
     """The gradient where the rows have been conditioned on already, by `inference.condition.solve`."""
     observed = posterior.observed
-    with conditioning_threads(posterior.base):
+    with conditioning(posterior.base):
         total = _GradientSums(posterior)
         for number, group in enumerate(observed.groups):
             total.add(group, posterior.gains[number])

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._base.checks import as_count, as_instance, as_text, import_optional
-from manyarms._base.files import PathLike, as_path
+from manyarms._base.checks import as_count, as_instance, as_path, as_text, import_optional
+from manyarms._base.files import PathLike
 from manyarms._version import __version__
 from manyarms.core import Policy, as_contexts
 from manyarms.core.feature_map import Categorical, Feature, Numeric
 from manyarms.errors import InputError
-from manyarms.jobs.score import ranking_of
+from manyarms.jobs.score import policy_to_score
 from manyarms.model_file.load import load
 from manyarms.model_file.save import SavedModel
 from manyarms.posterior.posterior import Posterior
@@ -105,7 +105,7 @@ class RankedActions:
 
     def __init__(self, model: Posterior | Policy):
         self.model = model
-        self._policy, self._posterior = ranking_of(model)
+        self._policy, self._posterior = policy_to_score(model)
 
     def get_raw_model(self) -> Posterior | Policy:
         """The posterior or policy itself; MLflow calls this by name."""
@@ -140,7 +140,7 @@ def _parts(model: Any, top_k: int, pip_requirements: list[str] | None, folder: P
     types: Any = import_optional("mlflow.types", "ma.mlflow", "manyarms[mlflow]")
     models: Any = import_optional("mlflow.models", "ma.mlflow", "manyarms[mlflow]")
     checked: Any = as_instance("model", model, SavedModel, "a posterior or a policy")
-    policy, posterior = ranking_of(checked)
+    policy, posterior = policy_to_score(checked)
     k = as_count("top_k", top_k)
     if k > policy.n_actions:
         raise InputError(f"must be at most the {policy.n_actions} actions there are; got {k}.", argument="top_k")

@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from manyarms._base.checks import Array, as_actions, as_count, as_instance
 from manyarms.core import Catalog, HierarchicalGaussian, LoggedData
 from manyarms.errors import InputError, ShapeError
-from manyarms.likelihoods.gaussian import as_likelihood
+from manyarms.likelihoods.likelihood import as_likelihood
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.prior_learning import learn_prior
 from manyarms.priors import from_categories, independent

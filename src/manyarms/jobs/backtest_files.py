@@ -18,9 +18,9 @@ from manyarms.jobs.backtest import backtest
 from manyarms.jobs.backtest_result import Backtest
 from manyarms.jobs.fit_files import OnRows
 from manyarms.jobs.parse_names import likelihood_named
-from manyarms.logs.file_source import open_logs
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import read_logs
+from manyarms.logs.sources import open_logs
 from manyarms.logs.warehouse_table import shown_name
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import as_posterior

@@ -219,7 +219,7 @@ def _level(level: float) -> str:
 
 
 def odds_in_words(evidence: float) -> str:
-    """Odds, written out up to a million."""
+    """The odds in a backtest's result, written out up to a million."""
     return f"{evidence:,.0f} to 1" if evidence < 1e6 else "over a million to 1"
 
 

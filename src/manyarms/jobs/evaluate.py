@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from manyarms._base.arrow import table_of
 from manyarms._base.checks import as_flag, as_instance, as_matrix, check_choice, row_weights
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table
-from manyarms.core.arrow_columns import table_of
 from manyarms.core.bound_policy import on_rounds
 from manyarms.core.choices import ChoiceShares
-from manyarms.core.labels import free_name
+from manyarms.core.labels import free_label
 from manyarms.core.result_tables import percent
 from manyarms.errors import InputError, ShapeError, UndefinedLiftError
 from manyarms.estimators.checked_value import Checked, pooled_difference, scaled
@@ -407,7 +407,7 @@ def _mean_reward(*parts: LoggedData) -> float:
 
 
 def warning_text(policies: str, estimators: str, text: str) -> str:
-    """A warning after the names of its policies and estimators: "greedy (snIPS, DR): ...". Names may be empty."""
+    """A warning of an evaluation after the policies and estimators it is about, if any: "greedy (snIPS, DR): ..."."""
     places = f"{policies} ({estimators})" if policies and estimators else policies or estimators
     return f"{places}: {text}" if places else text
 
@@ -422,10 +422,10 @@ def _add_estimates(
     estimates, left_out = dict[str, Estimate](), dict[str, str]()
     for estimator in estimators:
         try:
-            estimates[free_name(estimator.name, estimates)] = estimator.estimate(policy, logs)
+            estimates[free_label(estimator.name, estimates)] = estimator.estimate(policy, logs)
         except InputError as cause:
             # An estimator that cannot evaluate a policy must not cost the others their answer.
-            left_out[free_name(estimator.name, left_out)] = str(cause)
+            left_out[free_label(estimator.name, left_out)] = str(cause)
     trained = any_shared(policy.learned_from, known)
     noted = any(estimate.diagnostics.get("evaluated_on_training_rounds") for estimate in estimates.values())
     warnings = (TRAINED,) if trained and not noted else ()

@@ -26,17 +26,17 @@ from manyarms.jobs.log_findings import row_warnings
 from manyarms.jobs.open_policies import (
     THOMPSON_DRAWS,
     is_policy_file,
-    named_sources,
     open_on_stream,
     open_policy_file,
+    policies_to_open,
 )
 from manyarms.jobs.parse_names import estimator_named, policy_named
 from manyarms.jobs.sample_rounds import RoundSample, sample_rounds
-from manyarms.logs.file_source import open_logs
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import context_warnings, read_logs
 from manyarms.logs.row_reader import DroppedRows
+from manyarms.logs.sources import open_logs
 from manyarms.posterior.posterior import Posterior, as_posterior
 
 SAME_ROWS = (
@@ -141,7 +141,7 @@ def read_evaluation_inputs(
 ) -> _EvaluationInputs:
     """Read what `evaluate` and `decide` need from files; arguments are those of `evaluate_files` and `read_logs`."""
     given = with_defaults("evaluate_files", options, EvaluateOptions)
-    sources, estimators = named_sources(given.policies), given.estimators
+    sources, estimators = policies_to_open(given.policies), given.estimators
     for name in as_instance("estimators", estimators, Sequence, "a list of names"):
         as_text("estimators", name)
     posterior = None if model is None else as_posterior(model)

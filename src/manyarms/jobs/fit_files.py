@@ -32,12 +32,11 @@ from manyarms.engines import Engine
 from manyarms.errors import InputError
 from manyarms.jobs.log_findings import row_warnings
 from manyarms.jobs.parse_names import LIKELIHOODS, likelihood_named
-from manyarms.logs.file_source import open_logs, refuse_overwriting
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import context_warnings, read_logs
 from manyarms.logs.row_reader import DroppedRows
-from manyarms.logs.sources import Source
+from manyarms.logs.sources import Source, open_logs, refuse_overwriting
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.posterior import Posterior, as_posterior
 from manyarms.prior_learning import LearnedPrior, learn_prior

@@ -8,7 +8,7 @@ from manyarms._base.checks import as_count
 from manyarms._base.files import PathLike
 from manyarms.core.policy import Policy
 from manyarms.jobs.parse_names import policy_named
-from manyarms.logs.file_source import refuse_overwriting
+from manyarms.logs.sources import refuse_overwriting
 from manyarms.posterior.posterior import Posterior, as_posterior
 
 

@@ -62,8 +62,8 @@ class _LogColumns:
     position_weights: Sequence[Any] = ()
 
 
-def named_sources(policies: Any) -> dict[str, PolicySource]:
-    """The policies to open by name: those of a mapping, or texts, whose names stand before an equals sign."""
+def policies_to_open(policies: Any) -> dict[str, PolicySource]:
+    """The policies to open, by name: those of a mapping, or texts, whose names stand before an equals sign."""
     if isinstance(policies, Mapping):
         return {as_text("policies", name): value for name, value in policies.items()}
     texts = [policies] if isinstance(policies, str) else as_instance("policies", policies, Sequence, "a list of names")

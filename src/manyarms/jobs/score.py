@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Int
 
 from manyarms._base.arrow import csv, pa, parquet_table, pq
-from manyarms._base.checks import Array, as_count, as_instance, as_names, as_text, check_choice
-from manyarms._base.files import as_path, replacing, write_failure
+from manyarms._base.checks import Array, as_count, as_instance, as_names, as_path, as_text, check_choice
+from manyarms._base.files import replacing, write_failure
 from manyarms._base.job_options import Missing
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.row_numbers import numbered_row, rows_from
@@ -24,9 +24,8 @@ from manyarms.core import FeatureMap, Policy, Tabular, as_arrow, as_contexts, ht
 from manyarms.core.action_numbering import ActionNumbering
 from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import DataFileError, InputError
-from manyarms.logs.file_source import refuse_overwriting
-from manyarms.logs.row_reader import complete
-from manyarms.logs.sources import Source, as_source
+from manyarms.logs.row_reader import complete_rows
+from manyarms.logs.sources import Source, as_source, refuse_overwriting
 from manyarms.model_file.load import load
 from manyarms.policies import Greedy
 from manyarms.posterior.posterior import Posterior
@@ -115,7 +114,7 @@ def score(
         engine: Where contexts are scored: "local" (the default), "dask", "spark", or an engine with options of its own.
     """
     check_choice("missing", missing, get_args(Missing))
-    policy, posterior = ranking_of(load(model) if isinstance(model, str | os.PathLike) else model)
+    policy, posterior = policy_to_score(load(model) if isinstance(model, str | os.PathLike) else model)
     features, path, source, where = _map_of(policy), as_path("out", out), as_source(contexts), as_engine(engine)
     kept = tuple(as_text("keep", name) for name in as_names("keep", keep))
     source.need([*features.columns, *kept, *([] if eligible is None else [eligible])])
@@ -146,8 +145,8 @@ def score(
     return _not_empty(result)
 
 
-def ranking_of(model: Posterior | Policy) -> tuple[Policy, Posterior | None]:
-    """The policy that ranks actions by a model, and the posterior behind it, which gives their expected rewards.
+def policy_to_score(model: Posterior | Policy) -> tuple[Policy, Posterior | None]:
+    """The policy that a model stands for in a scoring job, and the posterior that gives the expected rewards, if any.
 
     Raises:
         InputError: If the policy has choices for particular rows only.
@@ -242,7 +241,7 @@ class _Scoring:
             table = pa.Table.from_batches([batch])
             with rows_from(first, source.place_of):
                 # Other columns than features may lack a value.
-                kept, dropped = complete(numbered, [*self.features.columns, _NUMBER], self.missing)
+                kept, dropped = complete_rows(numbered, [*self.features.columns, _NUMBER], self.missing)
                 rows = kept[_NUMBER].to_numpy()
                 table = table.take(rows - first) if dropped else table
                 yield batch.num_rows, dropped, self._scored(table, rows) if table.num_rows else None

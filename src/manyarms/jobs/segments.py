@@ -20,7 +20,7 @@ from manyarms.core.feature_map import levels_of
 from manyarms.core.labels import with_missing
 from manyarms.core.logged_data import as_segments
 from manyarms.errors import InputError
-from manyarms.estimators.checked_value import Checked, checked_residuals
+from manyarms.estimators.checked_value import Checked, checked_value_parts
 from manyarms.estimators.segment_pooling import SegmentEvidence, surely_below
 from manyarms.policies import Logged
 from manyarms.posterior import RewardPosterior
@@ -284,7 +284,7 @@ def evaluate_segments(
     order = np.argsort(-counts, kind="stable")
     for name, (policy, overall) in results.items():
         model = gains_by_posterior(policy, logs, posterior, labels)
-        residuals, baseline, error = checked_residuals(checked, policy, logs)
+        residuals, baseline, error = checked_value_parts(checked, policy, logs)
         evidence = SegmentEvidence.collect(residuals, baseline, labels.codes, model.means, model.covariance, error)
         pooled = evidence.pooled(overall)
         estimates = pooled.estimates()

@@ -11,7 +11,7 @@ from scipy.special import expit, log_expit
 
 from manyarms._base.checks import Array, check_choice
 from manyarms.likelihoods.expectation_bounds import reaches
-from manyarms.likelihoods.likelihood import Likelihood, Numbers, PerRound, Site, Treatment, as_site
+from manyarms.likelihoods.likelihood import Likelihood, Numbers, PerRound, Site, Treatment
 from manyarms.likelihoods.logistic_expectations import expected_logistic, log_expected_logistic, logistic_expectations
 
 
@@ -55,7 +55,7 @@ class Bernoulli(Likelihood):
 
     def site_and_density(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> tuple[Site, PerRound]:
         density, miss, weight = logistic_expectations(_towards(rewards, mean), np.sqrt(variance))
-        return as_site(mean, _towards(rewards, miss), weight), density
+        return Site.of_slope(mean, _towards(rewards, miss), weight), density
 
     def log_predictive(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
         return log_expected_logistic(_towards(rewards, mean), np.sqrt(variance))

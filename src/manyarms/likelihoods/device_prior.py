@@ -99,7 +99,7 @@ class EffectLayout:
 
 
 def is_solvable(prior: HierarchicalGaussian) -> bool:
-    """True if posteriors under a prior can be solved for on a GPU."""
+    """True if a prior can be a `DevicePrior`, so that posteriors under it are solved for on a GPU."""
     covariance, mixing = prior.action_covariance, prior.mixing
     matrix = covariance.blocks(np.arange(1)) if covariance.each is None else covariance.each
     smallest = np.linalg.eigvalsh(matrix)
@@ -114,7 +114,7 @@ def is_solvable(prior: HierarchicalGaussian) -> bool:
 
 
 def neighbours_first(prior: HierarchicalGaussian, actions: Array) -> Array:
-    """An order of actions in which those of one kind are neighbours, and kinds of one effect too."""
+    """The order of actions that a `DevicePrior` needs: those of one kind are neighbours, kinds of one effect too."""
     mixing = prior.mixing
     if not isinstance(mixing, MixedEffects):
         return np.arange(len(actions))

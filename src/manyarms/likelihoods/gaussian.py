@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
 
-from manyarms._base.checks import Array, as_instance, as_scalar
-from manyarms.errors import DataTypeError
+from manyarms._base.checks import Array, as_scalar
 from manyarms.likelihoods.likelihood import Likelihood, LinearLikelihood, Numbers, PerRound
 
 
@@ -97,12 +95,3 @@ class LogNormal(_GaussianResponse):
 
     def score(self, mean: Numbers, variance: Numbers) -> Numbers:
         return mean + 0.5 * variance
-
-
-def as_likelihood(value: Any) -> Likelihood:
-    """Gaussian(1.0) where a user passed no `likelihood`; otherwise the argument, checked."""
-    if isinstance(value, type):
-        kind = value.__name__
-        raise DataTypeError(f"must be a likelihood, not the class {kind}.", f"Pass {kind}().", argument="likelihood")
-    likelihood = Gaussian() if value is None else value
-    return as_instance("likelihood", likelihood, Likelihood, "a likelihood, as in ma.Gaussian(1.0)")

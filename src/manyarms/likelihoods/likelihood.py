@@ -5,15 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from copy import copy
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from manyarms._base.checks import Array, check_rows
+from manyarms._base.checks import Array, as_instance, check_rows
 from manyarms.core import Logs, Statistics
 from manyarms.engines import Local
-from manyarms.errors import RangeError
+from manyarms.errors import DataTypeError, RangeError
 from manyarms.likelihoods.collect_statistics import CollectStatistics
 from manyarms.model_file.save import Saved
 
@@ -29,6 +29,13 @@ class Site(NamedTuple):
 
     weight: PerRound
     linear: PerRound
+
+    @classmethod
+    def of_slope(cls, mean: PerRound, slope: PerRound, weight: PerRound) -> Site:
+        """The Gaussian factor with this slope and weight at η = m."""
+        # A site of weight zero cannot carry a slope; this weight is negligible beside any prior.
+        weight = np.maximum(weight, LEAST_WEIGHT)
+        return cls(weight, weight * mean + slope)
 
 
 class Likelihood(Saved, ABC):
@@ -169,18 +176,22 @@ class Likelihood(Saved, ABC):
 
     def site(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> Site:
         """The Gaussian factor that stands in for p(r | η) around N(m, v)."""
-        return as_site(mean, *self.slopes(rewards, mean, variance))
+        return Site.of_slope(mean, *self.slopes(rewards, mean, variance))
 
     def site_and_density(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> tuple[Site, PerRound]:
         """`site` and `expected_log_density`, which may share most of their work."""
         return self.site(rewards, mean, variance), self.expected_log_density(rewards, mean, variance)
 
 
-def as_site(mean: PerRound, slope: PerRound, weight: PerRound) -> Site:
-    """The Gaussian factor with this slope and weight at η = m."""
-    # A site of weight zero cannot carry a slope; this weight is negligible beside any prior.
-    weight = np.maximum(weight, LEAST_WEIGHT)
-    return Site(weight, weight * mean + slope)
+def as_likelihood(value: Any) -> Likelihood:
+    """The likelihood that a user passed, checked; Gaussian(1.0) if they passed none."""
+    from manyarms.likelihoods.gaussian import Gaussian  # noqa: PLC0415  it derives from Likelihood
+
+    if isinstance(value, type):
+        kind = value.__name__
+        raise DataTypeError(f"must be a likelihood, not the class {kind}.", f"Pass {kind}().", argument="likelihood")
+    likelihood = Gaussian() if value is None else value
+    return as_instance("likelihood", likelihood, Likelihood, "a likelihood, as in ma.Gaussian(1.0)")
 
 
 class LinearLikelihood(Likelihood):
@@ -249,7 +260,10 @@ def _nodes(spread: PerRound) -> Iterator[tuple[slice | Int[Array, " m"], float, 
 
 
 def hermite_rule(size: int) -> Rule:
-    """Nodes and shares with Σ share f(node) = E f(z), z ~ N(0, 1), for polynomials of degree below 2 `size`."""
+    """The rule of a `QuadratureLikelihood`: nodes and shares with Σ share f(node) = E f(z) for z ~ N(0, 1).
+
+    It is exact for polynomials f of degree below 2 `size`.
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(size)
     return tuple(zip(nodes.tolist(), (weights / weights.sum()).tolist(), strict=True))
 

@@ -76,14 +76,6 @@ def sum_by(keys: Int[Array, " n"], values: Float[Array, "n ..."]) -> tuple[Int[A
     return groups.keys, np.add.reduceat(values[groups.order], groups.starts, axis=0)
 
 
-def binary_exponent(values: Float[Array, " n"]) -> int:
-    """The exponent e with 2^e near the largest of the absolute values: np.ldexp by -e loses no digits.
-
-    Squares of numbers up to 1 neither overflow nor differ in their digits from those of the numbers themselves.
-    """
-    return int(np.frexp(np.abs(values).max(initial=0.0))[1])
-
-
 def chunks(n: int, size: int) -> Iterator[slice]:
     """Slices of `size` that cover 0 ... n; the last may be shorter."""
     for start in range(0, n, size):

@@ -120,7 +120,7 @@ def reach_by_form(
 def reach_by_rank(
     x: Float[Array, "b d"], means: Float[Array, "c d"], bound: RankBound, radius: float, floor: Float[Array, " b"]
 ) -> Bool[Array, "b c"]:
-    """Which scores less a root of a quadratic form may reach a floor: by a `RankBound`, in single precision.
+    """Which scores less a root of a quadratic form may reach a floor: by a `RankBound` on the forms.
 
     Rounding errors are allowed for. With M ⪰ B - Σ_j p_j q_jᵀ and A = radius² xᵀ B x, a score reaches the floor only if
     s² + Σ_j (p_jᵀ y)(q_jᵀ y) ≥ 1, where s is the positive part of (xᵀ m - floor) / √A and y = radius x / √A. Both are

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from manyarms._base.checks import Array
 from manyarms.errors import NumericalError
-from manyarms.linalg.indexing import binary_exponent, chunks
+from manyarms.linalg.indexing import chunks
 from manyarms.linalg.threads import for_each
 
 PairScores = Callable[[Int[Array, " p"], Int[Array, " p"]], Float[Array, " p"]]
@@ -206,8 +206,16 @@ _MANY = 1 << 12
 
 
 def check_scores(best: Float[Array, "n k"], rows: Int[Array, " n"]) -> None:
-    """Check the best scores after a screen: refuse rows without finite winners, as their scores have overflowed."""
+    """Check the best scores that a screen leaves: refuse rows without finite ones, whose scores have overflowed."""
     bad = ~np.isfinite(best).all(axis=1)
     if bad.any():
         row = int(rows[np.argmax(bad)])
         raise NumericalError(f"scores overflow in row {row} of contexts.", "Rescale the contexts.")
+
+
+def binary_exponent(values: Float[Array, " n"]) -> int:
+    """The exponent e that a screen scales by, 2^e near the largest absolute value: np.ldexp by -e loses no digits.
+
+    Squares of numbers up to 1 neither overflow nor differ in their digits from those of the numbers themselves.
+    """
+    return int(np.frexp(np.abs(values).max(initial=0.0))[1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +12,6 @@ from jaxtyping import Float
 
 from manyarms._base.arrow import compute, pa
 from manyarms._base.checks import Array
-from manyarms.core.labels import odd_number
 
 MOST_DISTINCT = 200_000
 """Distinct values of a column that are counted exactly; a column with more counts as having many."""
@@ -128,3 +129,24 @@ class ColumnProfile:
             both = there & known & np.isfinite(numbers)
             x, r = numbers[both], rewards[both]
             self.products += np.array([len(x), x.sum(), (x * x).sum(), (x * r).sum(), r.sum(), (r * r).sum()])
+
+
+def odd_number(texts: Sequence[str]) -> str | None:
+    """The value that makes a column of numbers be read as texts, found in its profile, such as 1,250.00 or unknown.
+
+    None if few of the texts are numbers, or if all are plain: 007 and 90210 may be codes.
+    """
+    odd = [text for text in texts if re.fullmatch(_PLAIN, text.strip()) is None]
+    words = [text for text in odd if not _styled_number(text)]
+    looks_numeric = len(texts) - len(words) >= 10 and len(words) <= min(3, 0.2 * len(texts))
+    return odd[0] if odd and looks_numeric else None
+
+
+def _styled_number(text: str) -> bool:
+    """True for numbers with separators of thousands, a decimal comma, a currency or a per cent sign."""
+    bare = re.sub(r"^(EUR|USD|GBP|CHF|[€$£¥])|(EUR|USD|GBP|CHF|[€$£¥%])$", "", re.sub(r"\s", "", text))
+    grouped = r"[+-]?\d{1,3}([,.'’]\d{3})*([.,]\d+)?|[+-]?\d+[.,]\d+"
+    return re.fullmatch(rf"{_PLAIN}|{grouped}", bare) is not None
+
+
+_PLAIN = r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,3})?"

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from manyarms._base.arrow import compute, csv, ds, pa
-from manyarms._base.files import PathLike, as_path, refuse_inputs
+from manyarms._base.checks import as_path
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.labels import INTEGER
 from manyarms.errors import DataFileError, without_full_stop
-from manyarms.logs.sources import Source, as_source
-from manyarms.logs.warehouse_table import database_files, is_address, is_ibis_table
+from manyarms.logs.sources import Source
 
 FORMATS = {
     ".parquet": "parquet",
@@ -65,7 +64,7 @@ class FileSource(Source):
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         report: Callable[[int, int | None], None] | None = None,
     ):
-        self.files, base = _files(path)
+        self.files, base = files_of(path)
         self._format = _format(self.files)
         try:
             # Whole paths: workers elsewhere are in another folder.
@@ -214,19 +213,12 @@ class FileSource(Source):
         return tuple(Fingerprint(content_digest(file), 1, path=str(file.resolve())) for file in self.files)
 
 
-def open_logs(logs: Any, report: Callable[[int, int | None], None] | None = None) -> Source:
-    """Open the logs of a job: files, whose reading is reported, or a table of a database or its address."""
-    if is_ibis_table(logs) or is_address(logs):
-        return as_source(logs)
-    return open_files(logs, report)
-
-
 def open_files(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     report: Callable[[int, int | None], None] | None = None,
 ) -> Source:
     """A file source of what `FileSource` accepts as a path; decisions in dsjson become rows."""
-    files, _ = _files(path)
+    files, _ = files_of(path)
     if files and _format(files) == "dsjson":
         from manyarms.logs.dsjson_source import DsjsonSource  # noqa: PLC0415  it uses this module
 
@@ -234,35 +226,8 @@ def open_files(
     return FileSource(path, report)
 
 
-def refuse_overwriting(out: PathLike | None, *inputs: Any, argument: str = "out") -> None:
-    """Refuse to overwrite a source file: an output that is, or holds, a file that an input of a job is read from.
-
-    Args:
-        out: The file or folder to be written; None for none.
-        inputs: Whatever a job reads: sources, files, folders, globs, lists of files. Others are in memory.
-        argument: The argument that names the output.
-    """
-    if out is not None:
-        refuse_inputs(as_path(argument, out), (file for given in inputs for file in files_behind(given)), argument)
-
-
-def files_behind(given: Any) -> list[Path]:
-    """The files of the source that an input of a job is read from; none where it is in memory or does not exist."""
-    if isinstance(given, Source):
-        return list(given.files)
-    if is_address(given):
-        return database_files(given)
-    paths = given if isinstance(given, list | tuple) else [given]
-    if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
-        return []
-    with suppress(DataFileError):
-        # What does not exist is reported where it is read.
-        return _files(given)[0]
-    return []
-
-
-def _files(path: Any) -> tuple[list[Path], Path | None]:
-    """The files in order, and the folder that names such as day=3 are read from."""
+def files_of(path: Any) -> tuple[list[Path], Path | None]:
+    """The files that the path of a `FileSource` names, in order, and the folder that names such as day=3 come from."""
     if isinstance(path, list | tuple):
         files = [as_path("a path of the logs", file) for file in path]
         missing = [file for file in files if not file.is_file()]

@@ -61,13 +61,13 @@ def learn_features(
             seen[name].take(column)
     if columns and not seen:
         raise InputError("there are no rows to learn features from.")
-    return expanded_map([seen[name].feature() for name in columns], intercept, expand, sample)
+    return learned_map([seen[name].feature() for name in columns], intercept, expand, sample)
 
 
-def expanded_map(
+def learned_map(
     features: Sequence[Feature], intercept: bool, expand: Expand | None, sample: Iterable[pa.Table]
 ) -> FeatureMap:
-    """The feature map of features that were learned, with further features that are fitted to a sample of rows."""
+    """The feature map that learning ends with: the features learned, and an expansion fitted to a sample of rows."""
     plain = FeatureMap(list(features), intercept=intercept)
     if expand is None:
         return plain

@@ -10,7 +10,7 @@ from manyarms._base.arrow import pa
 from manyarms._base.checks import as_instance, as_names, as_text
 from manyarms._base.job_options import CatalogOptions, takes, with_defaults
 from manyarms.core import OTHER, Catalog
-from manyarms.core.labels import integers_or_texts
+from manyarms.core.labels import labels_from_texts
 from manyarms.errors import DataTypeError, InputError
 from manyarms.logs.log_stream import BATCH
 from manyarms.logs.sources import as_source
@@ -51,7 +51,7 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
 
     def labels(name: str) -> list[Any]:
         values = table[name].to_pylist()
-        return integers_or_texts(values) if name in source.written else values
+        return labels_from_texts(values) if name in source.written else values
 
     ids = labels(id)
     columns: dict[str, list[Any] | None] = {

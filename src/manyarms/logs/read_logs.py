@@ -16,12 +16,13 @@ from manyarms._base.job_options import LogOptions, Missing, Unknown, takes, with
 from manyarms._base.row_numbers import rows_from
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, codes_of, column_of, whole_numbers_of
 from manyarms.core.feature_map import Categorical
-from manyarms.core.labels import integers_or_texts, odd_number
+from manyarms.core.labels import labels_from_texts
 from manyarms.errors import ActionError, InputError, RangeError
 from manyarms.logs.age_rule import AgeRule, local_time
+from manyarms.logs.column_profile import odd_number
 from manyarms.logs.learn_features import learn_features
 from manyarms.logs.log_stream import BATCH, LogStream
-from manyarms.logs.row_reader import ColumnRoles, RowReader, complete
+from manyarms.logs.row_reader import ColumnRoles, RowReader, complete_rows
 from manyarms.logs.sources import Source, TableSource, as_source
 from manyarms.logs.warehouse_table import WarehouseTable
 
@@ -140,7 +141,7 @@ def read_logs(
 
 
 def context_warnings(features: FeatureMap, reward: str) -> list[str]:
-    """Warnings of `read_logs` about the context columns: the reward among them, and numbers that are read as texts."""
+    """Warnings about the context columns that logs were read with: the reward among them, or numbers read as texts."""
     warnings = list[str]()
     if reward in features.columns:
         warnings.append(
@@ -173,13 +174,13 @@ def _learned_features(source: Source, roles: ColumnRoles, categorical: list[str]
 def _complete_rows(source: Source, roles: ColumnRoles, missing: Missing) -> Iterator[pa.Table]:
     if isinstance(source, WarehouseTable):
         # Every id once is enough.
-        complete_rows = source.complete(roles.needed, missing)[0]
-        yield complete_rows.ask(complete_rows.table.select(roles.action).distinct())
+        kept = source.complete(roles.needed, missing)[0]
+        yield kept.ask(kept.table.select(roles.action).distinct())
         return
     first = 0
     for batch in source.batches(roles.columns, BATCH):
         with rows_from(first, source.place_of):
-            yield complete(batch, roles.needed, missing, roles.columns)[0]
+            yield complete_rows(batch, roles.needed, missing, roles.columns)[0]
         first += batch.num_rows
 
 
@@ -202,7 +203,7 @@ def _numbered(
             codes.add(numbers, offered)
         else:
             texts.update(codes_of(column)[1], offered)
-    written = integers_or_texts(list(texts)) if roles.action in source.written else []
+    written = labels_from_texts(list(texts)) if roles.action in source.written else []
     if written and isinstance(written[0], int):
         largest, texts = max(written), set[Any]()
         codes.add(np.array(written), [])

@@ -135,7 +135,7 @@ class RowReader:
         self, batch: pa.RecordBatch
     ) -> tuple[pa.Table, Int[Array, " n"], Float[Array, " n"] | None, pa.ChunkedArray | None, DroppedRows]:
         """The rows that become rounds, with their actions, weights by age and times, and the number of all others."""
-        table, missing = complete(batch, self.roles.needed, self.missing, self.columns)
+        table, missing = complete_rows(batch, self.roles.needed, self.missing, self.columns)
         times = None if self.roles.time is None else _time_column(self.roles.time, column_of(table, self.roles.time))
         decay, mature, fresh, ahead = self._aged(times, table.num_rows)
         actions, known, spelled = self.actions_of(table)
@@ -241,10 +241,10 @@ class RowReader:
         return decay, mature, fresh, age < 0
 
 
-def complete(
+def complete_rows(
     batch: pa.RecordBatch, columns: Sequence[str], missing: Missing, further: Sequence[str] = ()
 ) -> tuple[pa.Table, int]:
-    """The rows that lack no value, and the number of those that do; NaN counts as missing.
+    """The rows of a batch that can be read as they lack no value, and the number of the others; NaN counts as missing.
 
     Columns in `further` are kept too, whether a value is missing there or not.
     """

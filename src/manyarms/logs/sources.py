@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from manyarms._base.arrow import pa
-from manyarms.core import Fingerprint, table_of
-from manyarms.errors import DataTypeError, InputError
+from manyarms._base.arrow import pa, table_of
+from manyarms._base.checks import as_path
+from manyarms._base.files import PathLike, refuse_inputs
+from manyarms.core import Fingerprint
+from manyarms.errors import DataFileError, DataTypeError, InputError
 
 
 class Source(ABC):
@@ -187,3 +190,43 @@ def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of
         "Make a table of it: pyarrow.table(columns)." if isinstance(value, Mapping) else "",
         argument="logs",
     )
+
+
+def open_logs(logs: Any, report: Callable[[int, int | None], None] | None = None) -> Source:
+    """Open the source of a job's logs: files, whose reading is reported, or a table of a database or its address."""
+    from manyarms.logs.file_source import open_files  # noqa: PLC0415
+    from manyarms.logs.warehouse_table import is_address, is_ibis_table  # noqa: PLC0415
+
+    if is_ibis_table(logs) or is_address(logs):
+        return as_source(logs)
+    return open_files(logs, report)
+
+
+def refuse_overwriting(out: PathLike | None, *inputs: Any, argument: str = "out") -> None:
+    """Refuse to overwrite a source: an output that is, or holds, a file that an input of a job is read from.
+
+    Args:
+        out: The file or folder to be written; None for none.
+        inputs: Whatever a job reads: sources, files, folders, globs, lists of files. Others are in memory.
+        argument: The argument that names the output.
+    """
+    if out is not None:
+        refuse_inputs(as_path(argument, out), (file for given in inputs for file in files_behind(given)), argument)
+
+
+def files_behind(given: Any) -> list[Path]:
+    """The files of the source that an input of a job is read from; none where it is in memory or does not exist."""
+    from manyarms.logs.file_source import files_of  # noqa: PLC0415
+    from manyarms.logs.warehouse_table import database_files, is_address  # noqa: PLC0415
+
+    if isinstance(given, Source):
+        return list(given.files)
+    if is_address(given):
+        return database_files(given)
+    paths = given if isinstance(given, list | tuple) else [given]
+    if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
+        return []
+    with suppress(DataFileError):
+        # What does not exist is reported where it is read.
+        return files_of(given)[0]
+    return []

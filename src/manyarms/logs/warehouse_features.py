@@ -20,7 +20,7 @@ from manyarms.logs.learn_features import (
     LevelSummary,
     ListSummary,
     NumberSummary,
-    expanded_map,
+    learned_map,
     summary_of,
 )
 from manyarms.logs.warehouse_table import EXTRA, Expression, WarehouseTable
@@ -63,7 +63,7 @@ def learn_warehouse_features(
             _summarise_numbers(rows, name, summary)
         features.append(summary.feature())
     sample = [] if expand is None else [rows.ask(rows.table.select(*columns).limit(SAMPLE))]
-    return expanded_map(features, True, expand, sample)
+    return learned_map(features, True, expand, sample)
 
 
 def _summarise_numbers(rows: WarehouseTable, name: str, summary: NumberSummary) -> None:

@@ -124,7 +124,7 @@ class WarehouseTable(Source):
 
 
 def is_ibis_table(value: Any) -> bool:
-    """True for a table of Ibis, without importing it."""
+    """True for a table of Ibis, which can become a `WarehouseTable`; Ibis is not imported."""
     return any(kind.__module__.startswith("ibis.") and kind.__name__ == "Table" for kind in type(value).__mro__)
 
 

@@ -22,9 +22,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from manyarms._base import files
 from manyarms._base.arrow import pa
-from manyarms._base.checks import Array, frozen
+from manyarms._base.checks import Array, as_path, frozen
 from manyarms._base.files import replacing, write_failure
 from manyarms._version import __version__
 from manyarms.errors import DataTypeError, InputError, ModelFileError
@@ -41,10 +40,10 @@ LONGEST = 1 << 27
 A prior that is the same for all actions stores nothing per action, so the number of actions is then a bare number."""
 
 
-def as_path(path: Any) -> Path:
+def as_model_path(path: Any) -> Path:
     """Check the path of a model file that a user passed."""
     try:
-        checked = files.as_path("path", path)
+        checked = as_path("path", path)
     except DataTypeError:
         raise
     except InputError as wrong:
@@ -203,7 +202,7 @@ class WrongPart(Exception):
 
 @contextmanager
 def file_errors(path: Path) -> Generator[None]:
-    """Turn any exception raised inside into a `ModelFileError`: the file is too new, or else it is damaged."""
+    """Turn any exception raised while an Arrow file is read into a `ModelFileError`: it is too new, or damaged."""
     try:
         yield
     except ModelFileError:

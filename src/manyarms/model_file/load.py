@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from manyarms._base.checks import Array
 from manyarms.errors import ModelFileError
-from manyarms.model_file.arrow_file import UPGRADE, WrongPart, as_path, file_errors, read
+from manyarms.model_file.arrow_file import UPGRADE, WrongPart, as_model_path, file_errors, read
 from manyarms.model_file.part_checks import bytes_array, check_saved_names, once
 from manyarms.model_file.registry import MODELS, PARTS, kind_of
 from manyarms.model_file.save import Saved
@@ -29,7 +29,7 @@ def load(path: Any) -> Posterior | Policy:
     Raises:
         ModelFileError: If the file does not exist, is not a model file, is damaged, or comes from a newer manyarms.
     """
-    file = as_path(path)
+    file = as_model_path(path)
     description, arrays = read(file)
     with file_errors(file):
         names = {entry["kind"] for entry in description["objects"]}

@@ -16,7 +16,7 @@ import numpy as np
 
 from manyarms._base.checks import Array
 from manyarms.errors import DataTypeError
-from manyarms.model_file.arrow_file import WrongPart, as_path, write
+from manyarms.model_file.arrow_file import WrongPart, as_model_path, write
 from manyarms.model_file.part_checks import PartCheck
 
 
@@ -85,7 +85,7 @@ class SavedModel(Saved):
             DataTypeError: If a part cannot be saved, such as a likelihood of your own.
             ModelFileError: If the file cannot be written.
         """
-        write(as_path(path), *describe(self))
+        write(as_model_path(path), *describe(self))
 
 
 def describe(model: Saved) -> tuple[dict[str, Any], list[Array]]:

@@ -25,11 +25,10 @@ from manyarms.inference.condition import solve
 from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.fit_weights import fit_weights
-from manyarms.likelihoods.gaussian import as_likelihood
-from manyarms.likelihoods.likelihood import Site
+from manyarms.likelihoods.likelihood import Site, as_likelihood
 from manyarms.likelihoods.variational import approximate
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy, check_rounds
-from manyarms.nonlinear.seen_actions import SeenActions, WhiteRows, whiten
+from manyarms.nonlinear.seen_actions import SeenActions, WhiteRows
 from manyarms.posterior.reward_posterior import RewardPosterior
 
 _FARTHEST = 1e100
@@ -248,7 +247,7 @@ class Ascent(ABC):
         observed = self.rows(state)
         prior = self.seen.tangent(state.white, state.centres)
         posterior, latent = solve(prior, observed)
-        rows, step = whiten(self.seen.action_covariance, observed), latent.white_mean - state.white
+        rows, step = WhiteRows.of(self.seen.action_covariance, observed), latent.white_mean - state.white
         pulled = rows.pulled(prior.mixing.apply(prior.prior_factor.apply(step)[None], np.arange(prior.n_actions))[0])
         return _Tangent(rows, posterior, latent, float(step @ step + pulled @ pulled))
 
@@ -261,7 +260,7 @@ class ByRows(Ascent):
 
     def __init__(self, seen: SeenActions, observed: ObservedRows):
         super().__init__(seen)
-        self._observed, self._rows = observed, whiten(seen.action_covariance, observed)
+        self._observed, self._rows = observed, WhiteRows.of(seen.action_covariance, observed)
 
     def state(self, white: Float[Array, " p"], near: _State | None) -> _State:
         centres = self.seen.centre(white)

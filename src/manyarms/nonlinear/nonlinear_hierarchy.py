@@ -136,7 +136,7 @@ class NonlinearHierarchy:
 
 
 def check_rounds(logs: Any, hierarchy: NonlinearHierarchy) -> LoggedData:
-    """Check that logs fit a nonlinear hierarchy: its features and its actions."""
+    """Check that a nonlinear hierarchy has the features and the actions of these logs."""
     logs = as_instance("logs", logs, LoggedData, "a LoggedData")
     if logs.dim != hierarchy.dim or logs.n_actions > hierarchy.n_actions:
         raise ShapeError(

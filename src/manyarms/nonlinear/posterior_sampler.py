@@ -27,7 +27,7 @@ from manyarms._base.rng import split
 from manyarms.core import HierarchicalGaussian, LoggedData
 from manyarms.errors import TooLargeError
 from manyarms.likelihoods import Likelihood
-from manyarms.likelihoods.gaussian import as_likelihood
+from manyarms.likelihoods.likelihood import as_likelihood
 from manyarms.nonlinear.fit_nonlinear import Ascent, ByRows, Climb, ascent_for, climb
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy, as_hierarchy, check_rounds
 from manyarms.nonlinear.posterior_draws import MAX_KEPT, PosteriorDraws

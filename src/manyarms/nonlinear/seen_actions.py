@@ -92,6 +92,21 @@ class WhiteRows:
     groups: tuple[ObservedGroup, ...]
     constant: float
 
+    @classmethod
+    def of(cls, action_covariance: ActionCovariance, observed: ObservedRows) -> WhiteRows:
+        """The rows of seen actions, with θ integrated out of them."""
+        groups, log_det = list[ObservedGroup](), 0.0
+        for group in observed.groups:
+            H, h = np.empty_like(group.root), np.empty_like(group.response)
+            for part in cache_chunks(len(group.actions), group.root[0].size + group.rank**2):
+                R, actions = group.root[part], group.actions[part]
+                C = _row_cholesky(action_covariance.times_root(R, actions), actions)
+                white = solve_lower(C, np.concatenate([R, group.response[part][:, :, None]], axis=2))
+                H[part], h[part] = white[:, :, :-1], white[:, :, -1]
+                log_det += 2 * float(np.sum(np.log(np.einsum("mrr->mr", C))))
+            groups.append(ObservedGroup(group.actions, H, h))
+        return cls(tuple(groups), observed.log_normaliser - 0.5 * (log_det + observed.residual))
+
     def misses(self, centres: Float[Array, "m d"]) -> Float[Array, " r"]:
         """h_a - H_a f_a, all rows one after the other."""
         responses = [g.response.reshape(-1) for g in self.groups]
@@ -101,21 +116,6 @@ class WhiteRows:
         """H_a v_a, in the order of `misses`."""
         parts = [np.einsum("brd,bd->br", g.root, moves[g.actions]).reshape(-1) for g in self.groups]
         return np.concatenate([*parts, np.zeros(0)])
-
-
-def whiten(action_covariance: ActionCovariance, observed: ObservedRows) -> WhiteRows:
-    """The rows of seen actions with θ integrated out of them."""
-    groups, log_det = list[ObservedGroup](), 0.0
-    for group in observed.groups:
-        H, h = np.empty_like(group.root), np.empty_like(group.response)
-        for part in cache_chunks(len(group.actions), group.root[0].size + group.rank**2):
-            R, actions = group.root[part], group.actions[part]
-            C = _row_cholesky(action_covariance.times_root(R, actions), actions)
-            white = solve_lower(C, np.concatenate([R, group.response[part][:, :, None]], axis=2))
-            H[part], h[part] = white[:, :, :-1], white[:, :, -1]
-            log_det += 2 * float(np.sum(np.log(np.einsum("mrr->mr", C))))
-        groups.append(ObservedGroup(group.actions, H, h))
-    return WhiteRows(tuple(groups), observed.log_normaliser - 0.5 * (log_det + observed.residual))
 
 
 class Conditional:

@@ -25,7 +25,7 @@ from manyarms.policies.picks import (
     as_position_weights,
     listed_picks,
     read_picks,
-    rows_of_table,
+    rows_of_picks,
     single_picks,
     table_name,
 )
@@ -93,7 +93,7 @@ class LookupPolicy(GivenPolicy):
         holder = table_name(table)
         picks = _Picks(names, as_text("action", action), probability, rank, as_text("separator", separator), holder)
         positions = as_position_weights(position_weights)
-        with rows_of_table(table):
+        with rows_of_picks(table):
             content = picks.read(table)
             levels, codes = _key_levels(content, names)
             keys, places = np.unique(codes, return_inverse=True)

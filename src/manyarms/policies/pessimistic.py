@@ -8,12 +8,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
+from manyarms.core import HierarchicalGaussian
 from manyarms.errors import InputError
 from manyarms.gpu.device import CPU, as_device
+from manyarms.linalg.quadratic_forms import Forms
 from manyarms.linalg.top_k import best_lower_bounds
 from manyarms.policies.device_scores import ROWS_ON_DEVICE, bounds_on_device
 from manyarms.policies.scored_policy import ScoredPolicy, follow
-from manyarms.posterior.action_scores import ActionWeights, Scores, action_score_widths, competitors
+from manyarms.posterior.action_scores import ActionWeights, Scores, actions_to_score
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_width import confidence_radius
 
@@ -66,14 +68,14 @@ class _PredictorBounds(Scores):
 
     def __init__(self, weights: ActionWeights, radius: float):
         self._weights, self._radius, self.n_actions = weights, radius, weights.n_actions
-        self._widths = action_score_widths(weights)
+        self._widths = weights.widths if isinstance(weights, HierarchicalGaussian) else Forms(weights.action_cov)
 
     def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         mean = np.einsum("nd,nd->n", contexts, self._weights.action_mean()[actions])
         return mean - self._radius * self._widths.norms(contexts, actions)
 
     def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        names = competitors(self._weights, k, among)
+        names = actions_to_score(self._weights, k, among)
         return best_lower_bounds(contexts, self._weights.action_mean(), self._widths, self._radius, k, names)
 
 

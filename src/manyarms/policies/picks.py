@@ -83,8 +83,8 @@ def table_name(table: Any) -> str:
     return str(table) if isinstance(table, str | PathLike) else TABLE
 
 
-def rows_of_table(table: Any) -> AbstractContextManager[None]:
-    """Make errors raised inside this block count the rows of a table of picks, and name its lines if it is a file."""
+def rows_of_picks(table: Any) -> AbstractContextManager[None]:
+    """Name rows of picks in errors raised inside this block: by number in their table, and by line if it is a file."""
     is_file = isinstance(table, str | PathLike)
     return rows_from(0, as_source(table).place_of if is_file else lambda row: "")
 

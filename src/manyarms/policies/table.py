@@ -16,7 +16,7 @@ from manyarms.core.arrow_columns import column_of, numbers_of
 from manyarms.errors import DataTypeError, InputError, PropensityError, ShapeError
 from manyarms.linalg.sparse_matrices import shape_of
 from manyarms.model_file.part_checks import floats, once
-from manyarms.policies.picks import read_picks, rows_of_table, single_picks, table_name
+from manyarms.policies.picks import read_picks, rows_of_picks, single_picks, table_name
 
 SUM_ERROR = 1e-6
 """How far the sum of probabilities may be from one."""
@@ -81,7 +81,7 @@ class TablePolicy(Policy):
             share: The column of shares, which sum to 1.
         """
         numbering = as_numbering(actions)
-        with rows_of_table(table):
+        with rows_of_picks(table):
             content = read_picks(table, [as_text("action", action), as_text("share", share)], [action])
             holder = table_name(table)
             numbers = single_picks(action, column_of(content, action), numbering, holder)

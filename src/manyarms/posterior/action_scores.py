@@ -15,7 +15,7 @@ from manyarms.core import Choices, FeatureMass, HierarchicalGaussian, Policy
 from manyarms.errors import NumericalError, ShapeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import cache_chunks, chunks, lowest_of_each
-from manyarms.linalg.quadratic_forms import Forms, pack_forms, pack_squares, row_norms
+from manyarms.linalg.quadratic_forms import pack_forms, pack_squares, row_norms
 from manyarms.linalg.sparse_matrices import pair_rows
 from manyarms.linalg.top_k import COLUMNS, ROWS, best_columns, best_scores, best_scores_above
 
@@ -43,14 +43,9 @@ class ActionWeights(Protocol):
         ...
 
 
-def competitors(weights: ActionWeights, k: int, among: Int[Array, " m"] | None) -> Int[Array, " q"] | None:
-    """The actions whose scores are needed to choose the k best, among all or those given: of equals, the k lowest."""
+def actions_to_score(weights: ActionWeights, k: int, among: Int[Array, " m"] | None) -> Int[Array, " q"] | None:
+    """The actions to score to find the k best of all, or of those given: of actions that score alike, the k lowest."""
     return lowest_of_each(weights.twins, k, among) if isinstance(weights, HierarchicalGaussian) else among
-
-
-def action_score_widths(weights: ActionWeights) -> Forms:
-    """The standard deviations of the scores φ(x)ᵀ θ_a of actions, as norms of φ(x)."""
-    return weights.widths if isinstance(weights, HierarchicalGaussian) else Forms(weights.action_cov)
 
 
 class Scores(ABC):
@@ -116,7 +111,7 @@ class LinearScores(Scores):
         return contexts @ self.means.T
 
     def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        names = among if isinstance(self._source, np.ndarray) else competitors(self._source, k, among)
+        names = among if isinstance(self._source, np.ndarray) else actions_to_score(self._source, k, among)
         return best_columns(contexts, self.means, k, names)
 
 
@@ -179,7 +174,7 @@ class Predictor(Scores):
         return self.of_tile(contexts, slice(None)).expected
 
     def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        names = competitors(self.weights, k, among)
+        names = actions_to_score(self.weights, k, among)
         names = np.arange(self.n_actions) if names is None else names
 
         def scores(rows: slice, columns: slice, floor: Float[Array, " b"]) -> Float[Array, "b c"]:

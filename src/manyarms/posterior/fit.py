@@ -15,7 +15,7 @@ from manyarms.inference import condition
 from manyarms.likelihoods import Gaussian, Hurdle, Likelihood
 from manyarms.likelihoods.device_sites import check_loop
 from manyarms.likelihoods.fit_weights import FittedWeights, fit_weights
-from manyarms.likelihoods.gaussian import as_likelihood
+from manyarms.likelihoods.likelihood import as_likelihood
 from manyarms.likelihoods.variational import MAX_ITERATIONS
 from manyarms.posterior.hurdle_posterior import HurdlePosterior, split_rounds
 from manyarms.posterior.posterior import Posterior

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float32, Shaped
 
-from manyarms._base.checks import Array, check_overflow
-from manyarms._base.files import PathLike, as_path, check_output_folder, replace_files, write_failure
+from manyarms._base.checks import Array, as_path, check_overflow
+from manyarms._base.files import PathLike, check_output_folder, replace_files, write_failure
 from manyarms.core import FeatureMap, as_contexts
 from manyarms.errors import InputError, OutputFileError
 from manyarms.posterior.action_scores import LinearScores

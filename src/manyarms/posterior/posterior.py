@@ -353,7 +353,7 @@ MUCH_UNSUPPORTED = 0.25
 
 
 def as_posterior(model: PathLike | Posterior) -> Posterior:
-    """Check the argument `model` of a user: a posterior, or the path of its file, which is loaded."""
+    """The posterior that a user passed as `model`, or whose file they named, which is then loaded."""
     if isinstance(model, Posterior):
         return model
     posterior = load(model)

@@ -12,18 +12,18 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.arrow import ds, pa, pq
-from manyarms._base.checks import Array, as_actions, as_instance
-from manyarms._base.files import as_path, replacing
+from manyarms._base.checks import Array, as_actions, as_instance, as_path
+from manyarms._base.files import replacing
 from manyarms.core import Catalog, FeatureMap, Fingerprint, HierarchicalGaussian, LatentFactor, Logs, ObservedRows
 from manyarms.core.logged_data import as_logs
 from manyarms.core.observed_rows import group_rows, observe
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError, ModelFileError, OutputFileError
-from manyarms.inference.condition import absorb_groups, conditioning_threads
+from manyarms.inference.condition import absorb_groups, conditioning
 from manyarms.inference.latent_posterior import sums_for
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
-from manyarms.likelihoods.gaussian import as_likelihood
+from manyarms.likelihoods.likelihood import as_likelihood
 from manyarms.linalg.indexing import chunks
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
 from manyarms.posterior.posterior import same_as
@@ -170,7 +170,7 @@ def _conditioned(
     prior: HierarchicalGaussian, latent_mean: Float[Array, " p"], latent_factor: LatentFactor, observed: ObservedRows
 ) -> HierarchicalGaussian:
     """The posterior of the actions with these rows, around the ψ of all rounds."""
-    with conditioning_threads(prior):
+    with conditioning(prior):
         gains, _ = absorb_groups(prior, observed, sums_for(prior))
     # The evidence of single actions is not needed.
     return prior.conditioned(latent_mean, latent_factor, observed, gains, 0.0, 0.0, 0.0)
@@ -257,7 +257,7 @@ class _ShardEvidence(NamedTuple):
 def latent_evidence(prior: HierarchicalGaussian, noise_std: float, counted: CollectedStatistics) -> _ShardEvidence:
     """The evidence on ψ of one shard of the actions."""
     observed, evidence = observe(counted.statistics, noise_std), sums_for(prior)
-    with np.errstate(over="ignore", invalid="ignore"), conditioning_threads(prior):
+    with np.errstate(over="ignore", invalid="ignore"), conditioning(prior):
         _, log_det = absorb_groups(prior, observed, evidence)
     constant = observed.log_normaliser + float(counted.numbers[0])
     return _ShardEvidence(*evidence.sums, log_det, observed.residual, constant, counted.statistics.n_rounds)

@@ -180,10 +180,10 @@ def reward_sum_for(likelihood: Likelihood) -> RewardSum:
     )
 
 
-def sum_rounds(
+def forecast_categories(
     posterior: RewardPosterior, logs: LoggedData, codes: Int[Array, " K"], n: int, reward_sum: RewardSum
 ) -> CategorySums:
-    """Sums over the rounds of n categories."""
+    """Forecasts of prior and posterior for n categories, with the sums over their rounds."""
     prior, _ = _forecast(posterior.prior, logs, codes, n, reward_sum)
     after, totals = _forecast(posterior.weights, logs, codes, n, reward_sum)
     return CategorySums(*totals, prior=prior, posterior=after, logs=logs, owner=codes[logs.actions])

@@ -19,7 +19,7 @@ from manyarms.core.result_tables import shorten
 from manyarms.errors import InputError, ShapeError
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.misfit import CLOSE
-from manyarms.prior_checks.category_forecast import CategorySums, RewardSum, reward_sum_for, sum_rounds
+from manyarms.prior_checks.category_forecast import CategorySums, RewardSum, forecast_categories, reward_sum_for
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def check_categories(
         held_out = not any_shared(posterior.learned_from, (logs.fingerprint,))
     reward_sum = reward_sum_for(posterior.likelihood)
     reward_sum.likelihood.check(logs.rewards)
-    sums = sum_rounds(posterior, logs, codes, len(labels), reward_sum)
+    sums = forecast_categories(posterior, logs, codes, len(labels), reward_sum)
     present = np.flatnonzero(sums.weight > 0)
     if len(present) == 0:
         raise InputError("has no rounds to check categories on.", argument="logs")

@@ -16,10 +16,10 @@ from manyarms.core.logged_data import as_logs
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, NumericalError
 from manyarms.gpu.device import CPU, as_device
-from manyarms.inference.condition import check_sizes, conditioning_threads
+from manyarms.inference.condition import check_sizes, conditioning
 from manyarms.likelihoods import Bernoulli, Hurdle, Likelihood, Poisson
 from manyarms.likelihoods.device_sites import check_loop
-from manyarms.likelihoods.gaussian import as_likelihood
+from manyarms.likelihoods.likelihood import as_likelihood
 from manyarms.logs.log_stream import LogStream
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.training_files import in_memory_if_small, remember_files
@@ -377,7 +377,7 @@ def _climb_lbfgs(
         options |= {"maxiter": max_iterations - iterations, "ftol": 0.1 * evidence.negligible / max(1.0, abs(value))}
         box = list(zip(np.maximum(low, eta - reach), np.minimum(high, eta + reach), strict=True))
         # The small matrices of L-BFGS itself must not be split among threads either: their rounding would differ.
-        with conditioning_threads(hyper.build(eta)[0]):
+        with conditioning(hyper.build(eta)[0]):
             result = minimize(negative, eta, jac=True, method="L-BFGS-B", bounds=box, callback=after, options=options)
         if -float(result.fun) < value:
             break

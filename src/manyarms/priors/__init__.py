@@ -11,7 +11,8 @@ effect that all actions share. Actions without the metadata share one effect and
 from manyarms.priors.categories import from_categories, from_tags, from_taxonomy
 from manyarms.priors.embeddings import from_embeddings, linear_in_embeddings
 from manyarms.priors.from_catalog import from_catalog, new_actions
-from manyarms.priors.from_matrices import from_joint, independent, low_rank, ridge
+from manyarms.priors.from_matrices import from_joint, independent, low_rank
+from manyarms.priors.ridge_prior import ridge
 
 __all__ = [
     "from_catalog",

@@ -18,8 +18,8 @@ from manyarms.core import (
     HierarchicalGaussian,
     TagRow,
     as_column,
-    as_paths,
-    as_tags,
+    as_path_column,
+    as_tag_column,
     encode,
     is_missing,
 )
@@ -96,7 +96,7 @@ def from_tags(
         >>> from_tags([["drama"], ["drama", "war"], []], dim=2)
         HierarchicalGaussian(3 actions, d=2, latent_dim=6, tag: 3 (1 action without))
     """
-    column = metadata(tags, "tags", as_tags)
+    column = metadata(tags, "tags", as_tag_column)
     weights, labels = _from_matrix(column) if isinstance(column, sparse.csr_array) else _from_rows(column)
     missing = np.flatnonzero(np.diff(weights.indptr) == 0)
     if as_flag("normalise", normalise):
@@ -215,7 +215,7 @@ def from_taxonomy(
         HierarchicalGaussian(3 actions, d=2, latent_dim=10, level 1: 2, level 2: 3 (1 action without))
     """
     if parents is None:
-        codes, labels = _down_paths(metadata(paths, "paths", as_paths))
+        codes, labels = _down_paths(metadata(paths, "paths", as_path_column))
     else:
         nodes = encode("paths", metadata(paths, "categories", as_column, name="paths"))
         codes, labels = _down_from_roots(nodes, parents)

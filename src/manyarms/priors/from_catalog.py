@@ -13,7 +13,7 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_count, as_instance, check_choice
 from manyarms._base.job_options import PriorKind
 from manyarms._base.rng import as_generator
-from manyarms.core import MISSING, Catalog, EffectGroup, HierarchicalGaussian, MixedEffects, as_embeddings
+from manyarms.core import MISSING, Catalog, EffectGroup, HierarchicalGaussian, MixedEffects, as_embedding_column
 from manyarms.errors import InputError
 from manyarms.linalg.sparse_matrices import pair_rows, shape_of
 from manyarms.priors.categories import from_categories, from_tags, from_taxonomy
@@ -130,7 +130,7 @@ def _principal(catalog: Catalog, dim: int) -> list[tuple[EffectGroup, sparse.csr
 
     Without rows that differ there is no such group.
     """
-    points = as_embeddings("embeddings", catalog.embeddings)
+    points = as_embedding_column("embeddings", catalog.embeddings)
     known = ~np.isnan(points[:, 0])
     rows = points[known] - points[known].mean(axis=0) if known.any() else points[:0]
     size = float(np.abs(rows).max(initial=0.0))
@@ -219,7 +219,7 @@ def _rows_of_new(group: EffectGroup, known: sparse.csr_array, catalog: Catalog, 
 
 def _embedded(group: EffectGroup, known: sparse.csr_array, catalog: Catalog, centred: bool) -> sparse.csr_array:
     """The weights of new actions on the columns of embeddings, scaled and centred as those of the others were."""
-    n_old, points = shape_of(known)[0], as_embeddings("embeddings", catalog.embeddings)
+    n_old, points = shape_of(known)[0], as_embedding_column("embeddings", catalog.embeddings)
     given, missing = known.toarray(), np.isnan(points[:, 0])
     out = np.zeros((len(points) - n_old, group.count))
     before, after = np.flatnonzero(~missing[:n_old]), n_old + np.flatnonzero(~missing[n_old:])
@@ -252,7 +252,7 @@ def _in_components(group: EffectGroup, known: sparse.csr_array, catalog: Catalog
 
     The components lie in the span of the earlier embeddings, where that map is the only one of least norm.
     """
-    n_old, points = shape_of(known)[0], as_embeddings("embeddings", catalog.embeddings)
+    n_old, points = shape_of(known)[0], as_embedding_column("embeddings", catalog.embeddings)
     given, missing, labels = known.toarray(), np.isnan(points[:, 0]), list(group.labels or ())
     count = len(labels) - (MISSING in labels)
     out = np.zeros((len(points) - n_old, group.count))
