@@ -59,7 +59,7 @@ def test_evaluate_gives_the_figures_of_the_library(shop):
 def test_evaluate_shows_a_table_and_warns_of_rows_that_the_model_has_seen(shop, tmp_path):
     shown = done("evaluate", "--model", shop / "model.arrow", "--logs", shop / "new", *ROLES, "--estimators", "snips")
     assert (
-        "P(beats" in shown.stdout and "greedy" in shown.stdout and "snips" in shown.stdout and "…" not in shown.stdout
+        "P(beats" in shown.stdout and "greedy" in shown.stdout and "snIPS" in shown.stdout and "…" not in shown.stdout
     )
     # One file of those it was fitted on, copied: still the same rows.
     (tmp_path / "copy.parquet").write_bytes((shop / "old" / "day=1" / "part.parquet").read_bytes())
