@@ -6,6 +6,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import manyarms as ma
+from manyarms.core.result_tables import signed_number
 from manyarms.decision.plan import item_label, rounds_of_a_test, with_next_rounds
 from manyarms.decision.recommendation import Recommendation
 from manyarms.decision.write_report import html_page
@@ -129,7 +130,8 @@ def test_a_question_that_is_settled_needs_no_rounds():
 def test_a_candidate_that_is_probably_worse_is_not_sent_to_a_test():
     posterior, _, _, _, contexts = problem()
     best, other = ma.Greedy(posterior), ma.TablePolicy(np.eye(N_ACTIONS)[0])
-    logs = ma.LoggedData(contexts, best.actions(contexts), contexts[:, 0], n_actions=N_ACTIONS)
+    shown = best.actions(contexts)
+    logs = ma.LoggedData(contexts, shown, posterior.expected_reward(contexts, shown), n_actions=N_ACTIONS)
     open_ = Recommendation("undecided", "other", "", "")
     steps = [
         with_next_rounds(open_, posterior, other, logs, 0.55, ma.Estimate(value, 0.2), "", [])[0].next_step
@@ -267,7 +269,7 @@ def test_where_the_model_is_sure_and_the_rewards_are_not_the_next_step_is_a_test
     gain = decision.gains["new"].value
     n = rounds_of_a_test(gain, logs.rewards.var(), 0.975)
     assert f"about {float(f'{n:.2g}'):,.0f} rounds with it, and as many with the current policy" in decision.next_step
-    assert f"show a gain of {gain:+.3g} euros with a probability of 80 %" in decision.next_step
+    assert f"show a gain of {signed_number(gain)} euros with a probability of 80 %" in decision.next_step
     # Rounds of one user are not independent, so the size of a test is not known.
     users = np.repeat(np.arange(100), 3)
     grouped = ma.LoggedData(x, actions, rewards, logs.propensities, n_actions=10, groups=users)

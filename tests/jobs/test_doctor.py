@@ -82,7 +82,7 @@ PLANTED = {
         changed(closed=lambda f: f["at"] + pd.Timedelta(days=2)), "warning", "closed", "later than at"),
     "an impossible propensity": (
         changed(propensity=lambda f: f["propensity"].where(f.index != 5, 0.0)), "problem", "propensity", "0 in row 5"),
-    "large propensities": (changed(propensity=0.5), "problem", "propensity", "too large"),
+    "large propensities": (changed(propensity=0.5), "problem", "propensity", "it would be at least"),
     "small propensities": (changed(propensity=0.01), "problem", "propensity", "too small"),
     "ratings": (changed(clicked=RNG.integers(1, 6, size=N)), "warning", "clicked", "ratings"),
     "repeats": (lambda: pd.concat([log(), log().head(60)]), "warning", "rows", "60 rows"),
