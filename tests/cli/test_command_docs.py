@@ -63,7 +63,7 @@ def test_every_command_of_the_page_runs(where, tmp_path, monkeypatch):
         shown[arguments[0]] = result.stdout
     assert list(shown) == ["fit", "learn", "evaluate", "report", "plan", "score", "update"]
     assert json.loads(shown["fit"])["dropped"]["immature"] > 0
-    assert "policy.arrow" in shown["evaluate"] and "snips" in shown["evaluate"]
+    assert "policy.arrow" in shown["evaluate"] and "snIPS" in shown["evaluate"]
     scores = pq.read_table("scores.parquet")
     assert scores.column_names == ["timestamp", "row", "rank", "action", "expected_reward", "reward_std"]
     items = pq.read_table(data / "obd" / "random_all_item_context.parquet")["item_id"].to_pylist()
@@ -82,7 +82,7 @@ def test_every_command_of_the_page_runs(where, tmp_path, monkeypatch):
     assert sorted(os.listdir()) == files
     if where == "real":
         assert_figures_of_the_page(shown)
-        sentence = "Not decided: pessimistic looks best; its gain over the current policy is +133 %"
+        sentence = "Undecided: pessimistic looks best; its gain over the current policy is +133 %"
         assert sentence in PAGE and sentence in shown["report"]
     dom, console = opened(Path("report.html").absolute())
     assert console == [] and 'data-drawn="8"' in dom
@@ -92,8 +92,8 @@ def assert_figures_of_the_page(shown):
     """Those that do not hang on the last digits of a search."""
     for line in (
         "10,000 rounds; mean reward 0.0042.",
-        "greedy             0.01 ",
-        "policy.arrow   snips       0.00279 ",
+        "greedy           0.0100 ",
+        "policy.arrow   snIPS       0.00279 ",
     ):
         assert line in PAGE and line in shown["evaluate"]
 

@@ -199,6 +199,12 @@ def test_an_argument_without_a_flag_keeps_its_name_and_a_remedy_by_flags_goes_fi
     assert error_line(error) == "rewards must be 0 or 1. Pass --likelihood."
 
 
+def test_help_lists_what_is_required_first():
+    shown = CliRunner().invoke(app, ["plan", "--help"]).output
+    panel = shown[shown.index("Logs:") :]
+    assert max(panel.index(name) for name in ("--logs", "--action", "--reward")) < panel.index("--weight")
+
+
 def test_help_shows_the_extras_of_an_engine_in_brackets():
     shown = " ".join(CliRunner().invoke(app, ["fit", "--help"]).output.replace("│", " ").split())
     assert "install manyarms[dask] or manyarms[spark]" in shown

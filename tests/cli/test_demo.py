@@ -192,7 +192,7 @@ def test_decision_follows_the_probability(tmp_path):
         invoke("demo", "--items", 60, "--categories", 6, "--rounds", 5, "--output", tmp_path, "--json").stdout
     )
     assert few["decision"]["ship"] is None
-    assert few["decision"]["sentence"].startswith("Not decided")
+    assert few["decision"]["sentence"].startswith("Undecided")
     many = ["--items", 300, "--categories", 10, "--rounds", 60_000]
     many = json.loads(invoke("demo", *many, "--output", tmp_path, "--json").stdout)
     best = max(many["policies"][1:], key=lambda row: row["difference"])

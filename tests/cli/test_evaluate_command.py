@@ -59,12 +59,12 @@ def test_evaluate_gives_the_figures_of_the_library(shop):
 def test_evaluate_shows_a_table_and_warns_of_rows_that_the_model_has_seen(shop, tmp_path):
     shown = done("evaluate", "--model", shop / "model.arrow", "--logs", shop / "new", *ROLES, "--estimators", "snips")
     assert (
-        "P(beats" in shown.stdout and "greedy" in shown.stdout and "snips" in shown.stdout and "…" not in shown.stdout
+        "P(beats" in shown.stdout and "greedy" in shown.stdout and "snIPS" in shown.stdout and "…" not in shown.stdout
     )
     # One file of those it was fitted on, copied: still the same rows.
     (tmp_path / "copy.parquet").write_bytes((shop / "old" / "day=1" / "part.parquet").read_bytes())
     seen = done("evaluate", "--model", shop / "model.arrow", "--logs", tmp_path, *ROLES)
-    assert "the model was fitted on these logs" in seen.stderr
+    assert "The model was fitted on these logs" in seen.stderr
 
 
 def test_evaluate_without_a_model_uses_estimators_alone(shop):
@@ -149,8 +149,8 @@ def test_a_warning_about_several_policies_or_estimators_is_given_once(shop):
     # The same policy twice, so that all is true of both.
     told = figures(*judge, "--policies", "softmax:0.01,softmax:0.010,uniform")
     by_policy = {row["policy"]: row["warnings"] for row in told["policies"]}
-    weak = [one for one in by_policy["softmax:0.01"] if one.startswith("ips, snips: the effective sample size is only")]
+    weak = [one for one in by_policy["softmax:0.01"] if one.startswith("IPS, snIPS: the effective sample size is only")]
     assert len(weak) == 1 and weak[0] in by_policy["softmax:0.010"] and weak[0] not in by_policy["uniform"]
-    merged = weak[0].replace("ips, snips: ", "softmax:0.01, softmax:0.010 (ips, snips): ")
+    merged = weak[0].replace("IPS, snIPS: ", "softmax:0.01, softmax:0.010 (IPS, snIPS): ")
     assert [one for one in told["warnings"] if "the effective sample size" in one] == [merged]
     assert weak[0] in figures(*judge, "--policies", "softmax:0.01,softmax:0.010")["warnings"]

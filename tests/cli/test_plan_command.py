@@ -42,7 +42,7 @@ def test_plan_prints_a_sentence_and_the_items_to_show(world):
 def test_a_settled_question_has_no_chart(shop, tmp_path):
     command = ["plan", "--model", shop / "model.arrow", "--logs", shop / "new", *ROLES, "--candidate", "softmax:0.3"]
     result = done(*command, "--sure", "0.51", "--chart", tmp_path / "plan.svg")
-    assert "settled" in result.stdout and "no chart was written" in result.stderr
+    assert "sure of a gain" in result.stdout and "No chart was written" in result.stderr
     assert not (tmp_path / "plan.svg").exists()
 
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import manyarms as ma
-from manyarms.core.result_tables import Tabular
+from manyarms.core.result_tables import Tabular, number, signed_number
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +112,9 @@ def test_a_summary_has_the_marginals_of_every_action_by_its_id(results):
     some = posterior.summary([4, 1]).to_polars()
     assert some["action"].to_list() == ["e", "e", "b", "b"]
     assert_allclose(some["mean"], posterior.weights.action_mean([4, 1]).reshape(-1))
+
+
+def test_numbers_keep_three_digits_also_where_they_end_in_zeros():
+    shown = [number(value) for value in (0.46, 2.0, 100.0, 0.0, 1234.5, -0.0012)]
+    assert shown == ["0.460", "2.00", "100", "0", "1,234", "-0.00120"]
+    assert [signed_number(value) for value in (0.16, -3.0, 0.0)] == ["+0.160", "-3.00", "+0"]

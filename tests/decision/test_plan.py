@@ -6,7 +6,9 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import manyarms as ma
-from manyarms.decision.plan import item_label, rounds_of_a_test
+from manyarms.core.result_tables import signed_number
+from manyarms.decision.plan import item_label, rounds_of_a_test, with_next_rounds
+from manyarms.decision.recommendation import Recommendation
 from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError, NumericalError
 from manyarms.posterior import future_gain
@@ -122,7 +124,22 @@ def test_a_question_that_is_settled_needs_no_rounds():
     posterior, _, _, _, contexts = problem()
     far_better = ma.plan(posterior, ma.Greedy(posterior), ma.TablePolicy(np.eye(N_ACTIONS)[0]), contexts, sure=0.6)
     assert far_better.rounds == 0
-    assert "settled" in str(far_better)
+    assert "sure of a gain" in str(far_better)
+
+
+def test_a_candidate_that_is_probably_worse_is_not_sent_to_a_test():
+    posterior, _, _, _, contexts = problem()
+    best, other = ma.Greedy(posterior), ma.TablePolicy(np.eye(N_ACTIONS)[0])
+    shown = best.actions(contexts)
+    logs = ma.LoggedData(contexts, shown, posterior.expected_reward(contexts, shown), n_actions=N_ACTIONS)
+    open_ = Recommendation("undecided", "other", "", "")
+    steps = [
+        with_next_rounds(open_, posterior, other, logs, 0.55, ma.Estimate(value, 0.2), "", [])[0].next_step
+        for value in (-0.1, 0.1)
+    ]
+    assert all(step.startswith("The model alone is sure of a loss, but the logged rewards do not") for step in steps)
+    assert steps[0].endswith("Keep the current policy, unless you have another reason to test other.")
+    assert "Test other on a share of the traffic" in steps[1]
 
 
 def test_a_plan_says_when_no_number_of_rounds_would_settle_the_question():
@@ -224,7 +241,7 @@ def test_an_undecided_report_says_what_would_settle_it():
     words = [f"about {float(f'{way.rounds:.2g}'):,.0f}" for way in decision.plan.traffic]
     assert f"More rounds needed to decide with a probability of 80 %: logged as now, {words[0]}; with " in page
     assert f"; with the exploration policy, {words[2]}." in page
-    assert escape(decision.hidden_cause.sentence) in page
+    assert escape(decision.hidden_cause.sentence_about("it")) in page
     # One piece of advice: the plan's, and not also that of the verdict.
     assert decision.next_step in str(decision) and "or test" not in str(decision)
 
@@ -252,7 +269,7 @@ def test_where_the_model_is_sure_and_the_rewards_are_not_the_next_step_is_a_test
     gain = decision.gains["new"].value
     n = rounds_of_a_test(gain, logs.rewards.var(), 0.975)
     assert f"about {float(f'{n:.2g}'):,.0f} rounds with it, and as many with the current policy" in decision.next_step
-    assert f"show a gain of {gain:+.3g} euros with a probability of 80 %" in decision.next_step
+    assert f"show a gain of {signed_number(gain)} euros with a probability of 80 %" in decision.next_step
     # Rounds of one user are not independent, so the size of a test is not known.
     users = np.repeat(np.arange(100), 3)
     grouped = ma.LoggedData(x, actions, rewards, logs.propensities, n_actions=10, groups=users)

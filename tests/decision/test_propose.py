@@ -172,7 +172,7 @@ def test_with_times_the_earlier_half_learns_and_the_later_half_evaluates():
     assert logs.times[learned_from].max() < proposal.held_out.times.min()
     assert proposal.split == (
         "by time: learned from the earlier half, evaluated on the later half "
-        "(600 and 600 rounds, the later from 2024-01-26T00:00:00 on)"
+        "(600 and 600 rounds; the later half starts at 2024-01-26T00:00:00)"
     )
 
 

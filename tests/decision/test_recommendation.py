@@ -26,8 +26,29 @@ def evaluation(**gains):
 def test_the_verdict_is_the_surest_gain_or_none(verdict, policy, gains):
     result = recommend(evaluation(**{name: ma.Estimate(*gain, diagnostics={}) for name, gain in gains.items()}))
     assert (result.verdict, result.policy) == (verdict, policy)
-    openings = {"ship": "Ship b", "undecided": "Not decided", "keep": "Keep the current policy"}
+    openings = {"ship": "Ship b", "undecided": "Undecided", "keep": "Keep the current policy"}
     assert result.sentence.startswith(openings[verdict])
+
+
+def test_failed_checks_turn_the_next_step_into_a_test_and_leave_the_verdict():
+    gains = evaluation(b=ma.Estimate(0.2, 0.05, diagnostics={}))
+    assert recommend(gains).next_step == "Deploy b, and check with manyarms backtest that the forecasts hold."
+    failed = recommend(gains, n_failed=2)
+    assert failed.verdict == "ship" and failed.next_step in failed.reason
+    assert failed.next_step == "Test b on a share of the traffic first: 2 checks failed."
+    assert recommend(evaluation(b=ma.Estimate(-0.1, 0.1, diagnostics={}))).next_step.startswith("Keep the current")
+
+
+def test_where_no_round_is_like_the_choices_of_a_policy_no_interval_is_the_headline():
+    def sentence(size):
+        gain = ma.Estimate(0.1, 0.2, kind="checked", diagnostics={"effective_sample_size": size})
+        row = ma.jobs.PolicyResult("new", ma.Estimate(1.0, 0.1), gain, checked=gain)
+        return recommend(
+            ma.Evaluation(100, 1.0, ma.jobs.PolicyResult("logged", ma.Estimate(1.0, 0.1)), (row,))
+        ).sentence
+
+    assert sentence(0.2) == "Undecided: the log says too little about new to give a useful interval."
+    assert "95 % interval" in sentence(3.0)
 
 
 def test_an_unchecked_gain_that_the_rewards_contradict_is_not_shipped():

@@ -60,6 +60,10 @@ def test_diagnostics_are_grouped_and_actions_have_their_names(known, tmp_path):
     table = html.split('aria-label="Diagnostics with problems"')[1].split("</table>")[0]
     assert len(flagged) > table.count("<tr>") - 1 == len({entry.figure for entry in flagged})
     assert all(row.label.startswith("Tea ") and f">{row.label}</td>" in html for row in decision.traffic_changes.rows)
+    # Each meaning stands once below the full table, and warnings have a heading of their own.
+    all_of_them = html.split('aria-label="All diagnostics"')[1].split("</details>")[0]
+    assert all_of_them.count("mean importance weight; should be close to 1") == 1 and "<h3>Warnings</h3>" in html
+    assert "Gain per round [95\N{NO-BREAK SPACE}% interval]" in html
     # Every chart has a sentence of its own.
     assert html.count("<figcaption><strong>") == len(CHARTS)
 

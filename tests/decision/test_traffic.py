@@ -5,7 +5,15 @@ from decision_world import world
 from numpy.testing import assert_allclose
 
 import manyarms as ma
-from manyarms.decision.decision_evidence import Categories, support_evidence
+from manyarms.core.choices import ChoiceShares
+from manyarms.decision.decision_evidence import (
+    Categories,
+    CategorySupport,
+    Support,
+    support_evidence,
+    traffic_evidence,
+)
+from manyarms.decision.write_report import write_chart
 
 
 def test_shares_by_category_count_choices(known):
@@ -34,3 +42,42 @@ def test_every_category_can_be_listed_by_itself():
     evaluation = ma.evaluate({"uniform": ma.Uniform(4000)}, test, estimators=[ma.SNIPS()])
     whole = support_evidence(evaluation, test, Categories(np.arange(4000)), shown=5000)
     assert len(whole.rows) == 4000 and whole.n_summed == 0
+
+
+def test_the_chart_of_categories_is_ordered_by_its_own_bars_and_its_legend_has_no_others():
+    shares = {"a": (0.1, 0.2, 0.9), "b": (0.3, 0.1, 0.0), "c": (0.2, 0.5, 0.1), "2 others": (0.4, 0.2, 0.0)}
+    rows = [
+        CategorySupport(name, 1, 1, log, {"x": x, "y": y}, {"x": 0.0, "y": y}) for name, (log, x, y) in shares.items()
+    ]
+    chart = ma.plots.support(Support(tuple(rows), 2), "x").to_dict()
+    encoding = chart["layer"][0]["encoding"]
+    assert encoding["y"]["sort"] == ["c", "b", "a", "2 others"]
+    assert encoding["color"]["scale"]["domain"] == ["in the log", "under x"]
+    other = ma.plots.support(Support(tuple(rows), 2), "y").to_dict()["layer"][0]["encoding"]
+    assert other["color"]["scale"]["domain"] == ["in the log", "under y", "under y, never logged"]
+
+
+def test_changes_too_small_to_be_seen_are_not_listed():
+    logs = ma.LoggedData(np.ones((1000, 1)), np.repeat([0, 1, 2], [499, 500, 1]), np.ones(1000), n_actions=3)
+    changes = traffic_evidence("x", ChoiceShares(np.array([0]), np.array([1.0])), logs, None, None)
+    assert [row.action for row in changes.rows] == ["0", "1"]
+
+
+def test_axes_write_numbers_as_tables_do(tmp_path):
+    logs = ma.LoggedData(np.ones((100, 1)), np.repeat([0, 1], 50), np.ones(100), n_actions=2)
+    changes = traffic_evidence("x", ChoiceShares(np.array([0]), np.array([1.0])), logs, None, None)
+    write_chart(ma.plots.traffic_changes(changes), tmp_path / "chart.svg")
+    labels = (tmp_path / "chart.svg").read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
+    assert ">-40 %<" in labels and ">0 %<" in labels and ">+40 %<" in labels
+
+
+def test_an_interval_is_cut_only_if_it_is_far_wider_than_the_others():
+    def titles(std):
+        rows = [
+            ma.jobs.PolicyResult(name, ma.Estimate(value, 0.1), estimates={"snIPS": ma.Estimate(value, std)})
+            for name, value in (("logged", 1.0), ("x", 2.0))
+        ]
+        chart = ma.plots.agreement(ma.Evaluation(100, 1.0, rows[0], (rows[1],))).to_dict()
+        return chart["layer"][0]["encoding"]["x"]["title"]
+
+    assert titles(0.4) == ["value per round"] and titles(3.0) == ["value per round", "(arrow: the interval goes on)"]

@@ -12,6 +12,7 @@ import pytest
 from small_shop import run
 
 import manyarms as ma
+from manyarms.decision.report_sections import SECTIONS
 from manyarms.errors import InputError
 
 ITEMS = pd.DataFrame({"sku": [f"i{k}" for k in range(12)], "shelf": ["a", "b", "c"] * 4})
@@ -81,7 +82,7 @@ PLANTED = {
         changed(closed=lambda f: f["at"] + pd.Timedelta(days=2)), "warning", "closed", "later than at"),
     "an impossible propensity": (
         changed(propensity=lambda f: f["propensity"].where(f.index != 5, 0.0)), "problem", "propensity", "0 in row 5"),
-    "large propensities": (changed(propensity=0.5), "problem", "propensity", "too large"),
+    "large propensities": (changed(propensity=0.5), "problem", "propensity", "it would be at least"),
     "small propensities": (changed(propensity=0.01), "problem", "propensity", "too small"),
     "ratings": (changed(clicked=RNG.integers(1, 6, size=N)), "warning", "clicked", "ratings"),
     "repeats": (lambda: pd.concat([log(), log().head(60)]), "warning", "rows", "60 rows"),
@@ -180,11 +181,16 @@ def test_batches_of_any_size_give_the_same_findings(tmp_path):
 def test_terms_are_explained_and_near_misses_suggested():
     assert ma.explain("effective sample size").startswith("Effective sample size. The number of equally weighted")
     assert ma.explain("Lift") == ma.explain("gain")
-    assert "Gains chart" in ma.explain().splitlines()
+    assert "Gains chart (Value and gain of each policy)" in ma.explain().splitlines()
+    for section in SECTIONS:
+        assert not section.charts or "chart" in ma.explain(section.heading).partition(" (")[0]
+    assert ma.explain("by category") == ma.explain("support chart") and ma.explain("Pareto k") and ma.explain("drift")
     with pytest.raises(InputError, match="Did you mean propensity"):
         ma.explain("propensit")
     # Every heading that is listed can be asked for as it stands.
     for heading in ma.explain().splitlines():
         assert ma.explain(heading).startswith(f"{heading}.")
     assert ma.explain("log evidence") == ma.explain("evidence") and "confounder" in ma.explain("hidden cause")
-    assert run("explain", "gains", "chart").stdout.startswith("Gains chart. One row per policy")
+    assert run("explain", "gains", "chart").stdout.startswith(
+        "Gains chart (Value and gain of each policy). One row per policy"
+    )

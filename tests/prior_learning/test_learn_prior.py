@@ -279,8 +279,8 @@ def test_one_effect_does_not_learn_its_mean_and_says_so():
     groups = (ma.EffectGroup("shared", 1, 2), ma.EffectGroup("category", 8, 2))
     prior = ma.HierarchicalGaussian(np.zeros(18), 1.0, ma.MixedEffects(weights, 2), 0.5, effects=groups)
     learned = ma.learn_prior(draw_logs(rng, prior, 1.0, 300), prior)
-    assert any(note.startswith("shared: one effect") for note in learned.notes)
-    assert "category: its mean cannot be distinguished from the shared effect; it stays as given" in learned.notes
+    assert any(note.startswith("shared: a mean and a spread cannot both be learned") for note in learned.notes)
+    assert "category: its mean cannot be told apart from the shared effect, so it is not learned" in learned.notes
     assert not learned.prior.latent_mean.any()
     assert "shared std" in [p.name for p in learned.parameters]
 

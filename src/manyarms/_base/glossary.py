@@ -56,12 +56,14 @@ def glossary() -> dict[str, str]:
 
 def _names(heading: str) -> list[str]:
     """The terms in a heading such as "Greedy, pessimistic" or "Direct method (DM)"; "P(better)" is one term."""
-    inner = heading.removesuffix(")") if " (" in heading else heading
-    return re.split(r", | \(", inner)
+    if " (" not in heading:
+        return heading.split(", ")
+    outside, _, inside = heading.removesuffix(")").partition(" (")
+    return [*outside.split(", "), inside, *inside.split(", ")]
 
 
 def _key(term: str) -> str:
-    return term.strip().casefold().replace("-", " ").replace("_", " ")
+    return term.strip().rstrip("?").casefold().replace("-", " ").replace("_", " ")
 
 
 def _plain(markdown: str) -> str:

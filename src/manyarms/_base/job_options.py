@@ -232,7 +232,7 @@ RULES = (
     "softmax:temperature: better actions more often. A lower temperature is closer to greedy.\n\n"
     "thompson[:draws]: each action with the probability that it is the best, estimated from posterior draws (default "
     "100; more are slower).\n\n"
-    "epsilon-greedy:epsilon: greedy, but a random action in a share epsilon of rounds.\n\n"
+    "epsilon-greedy:epsilon: greedy, except for a random action in a share epsilon of the rounds.\n\n"
     "uniform: every action equally often.\n\n"
 )
 OWN = (
@@ -279,9 +279,9 @@ class GoalOptions(TypedDict, total=False):
         Names,
         Option(
             (),
-            "Columns that a policy must not make worse, each with a limit on the change in its mean: 'returns<=1%' "
-            "(may rise by at most 1 percent), 'margin>=-2%' (may fall by at most 2 percent), 'calls<=0.01' (may rise "
-            "by at most 0.01 per round, in the unit of the column).",
+            "Columns that a policy may change for the worse only within a limit on the change in the mean: "
+            "'returns<=1%' (may rise by at most 1 percent), 'margin>=-2%' (may fall by at most 2 percent), "
+            "'calls<=0.01' (may rise by at most 0.01 per round, in the unit of the column).",
             metavar="COLUMN<=LIMIT,...",
         ),
     ]
@@ -303,7 +303,7 @@ class ProposalOptions(TypedDict, total=False):
         Names,
         Option(
             ("greedy", "pessimistic", "softmax"),
-            "Policies to evaluate, separated by commas. Those from greedy to epsilon-greedy learn from the logs.\n\n"
+            "Policies to evaluate, separated by commas. The first five rules are learned from the logs.\n\n"
             + RULES.replace("softmax:temperature", "softmax[:temperature]").replace("to greedy.", SOFTMAX_DEFAULT)
             + OWN,
             metavar="NAME,FILE,...",

@@ -49,8 +49,8 @@ def bench_command(
     greedy choice. Each stage is timed with several numbers of actions, rounds
     and features. It is compared with a plain Python loop, with the textbook
     formula in NumPy, with other libraries if they are installed, and with the
-    fastest time that this machine allows. Their answers are compared as well.
-    This takes about a minute, or twenty minutes with --full.
+    shortest time that the hardware could allow. Their answers are compared as
+    well. This takes about a minute, or twenty minutes with --full.
 
     --compare OLD NEW lists the stages that became slower between two runs. The
     exit code is then 3 if there are any, and 0 otherwise.

@@ -156,8 +156,8 @@ def learn_command(
 ) -> None:
     """Make a policy from a model, and save it.
 
-    A policy file contains its model, so `score` needs no model file. `evaluate`
-    still needs --model or --estimators.
+    A policy file contains its model, so `score` does not need a model file.
+    `evaluate` still needs --model or --estimators.
     """
     with terminal.one_line_errors():
         check_output(out)
@@ -342,8 +342,8 @@ def report_command(
     The page is one HTML file with interactive charts and needs no network. It
     shows the recommendation in one sentence, values with intervals, the
     probability that one policy beats another, other estimators, diagnostics,
-    changes in traffic, and checks of the model. The options include those of
-    `manyarms evaluate`.
+    changes in traffic, and checks of the model. All options of `manyarms
+    evaluate` work here too.
     """
     from manyarms.cli.print_results import print_json
     from manyarms.decision.decide_files import decide_files

@@ -28,14 +28,14 @@ context = $context
 action = "item"               # column: the action that was shown
 reward = "margin"             # column: the reward that followed
 propensity = "propensity"     # leave out if probabilities were not logged
-# time = "at"                 # column: time of the round, for the next two
+# time = "at"                 # column: time of the round; half_life and maturity need it
 # half_life = "14d"           # a round this old has half the weight
 # maturity = "2d"             # leave out younger rounds: their rewards may still arrive
 
 [catalog]
 path = "catalog.parquet"      # all items, including those never shown
 id = "item"
-category = "category"         # what items share; or tags, taxonomy, embedding
+category = "category"         # or use tags, taxonomy or embedding instead
 
 [likelihood]
 kind = "gaussian"             # bernoulli for clicks, poisson for counts, log-normal for positive amounts
@@ -48,7 +48,7 @@ _SCRIPT = Template("""\
 # names at the top. It needs manyarms and nothing else.
 #
 #   LOGS      one row per round: the customer's columns, the item shown, the reward,
-#             and the probability with which it was shown. The model learns from it.
+#             and the probability with which it was shown. The model learns from this file.
 #   NEW_LOGS  later rounds of the same kind: the policies are evaluated on these.
 #   CATALOG   one row per item, shown or not: its id and its category.
 

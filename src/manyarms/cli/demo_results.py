@@ -86,7 +86,10 @@ def evaluate_shop(folder: Path, truth: LinearEnvironment) -> DemoResult:
         categories=categories,
         truth=true_values,
         true_rewards=truth.expected_reward(logs.contexts, logs.actions),
-        notes={"command": "manyarms demo", "data": "a made-up shop, so the truth is known"},
+        notes={
+            "command": f"manyarms {shlex.join(sys.argv[1:])}",
+            "data": "a made-up shop, so the truth is known",
+        },
         unit="euros",
     )
     decision = replace(decision, hidden_cause=_with_names(decision.hidden_cause))
@@ -149,8 +152,8 @@ def print_result(result: DemoResult, folder: Path) -> None:
         (
             f"Put the names of your files and columns into {folder / 'shop.toml'}, replace "
             f"{folder / 'new-logs.parquet'} in the second command with your newer log, then run the commands below. "
-            "(On the demo's own files, they give slightly different figures from those above, because they standardise "
-            "the context columns.)",
+            "(On the demo's own files, they give somewhat different figures, because they standardise the context "
+            "columns.)",
             fit,
             report,
         ),
@@ -204,7 +207,7 @@ def _opening(result: DemoResult, folder: Path) -> Text:
         f"{result.n_never_shown:,} items ({share(result.n_never_shown / result.n_items)}) do not occur in the "
         "first half of the log.\n"
         f"The log was saved to {visible(folder)}, and a model was fitted to its first half.\n"
-        f"Standard deviations learned from the log, in euros:\nnoise {learned['noise std']:.2g}, "
+        f"Standard deviations learned from the first half of the log, in euros:\nnoise {learned['noise std']:.2g}, "
         f"categories {learned['category std']:.2g}, items within a category {learned['actions std']:.2g}.\n"
     )
 

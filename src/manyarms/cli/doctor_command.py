@@ -35,7 +35,7 @@ def doctor_command(
     missing values, constant columns, contexts that leak the reward, impossible
     propensities, self-selected ratings, repeated rows and gaps in time. Each
     finding comes with a remedy. If a column holds the picks of a recommender, a
-    second command is printed, which evaluates them. Name a column only if the
+    command that evaluates them is printed as well. Name a column only if the
     guess for it is wrong. The exit code is 0 if there is nothing to fix, 3 if
     there are warnings, and 4 if there are problems.
     """

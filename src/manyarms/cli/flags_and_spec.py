@@ -104,7 +104,9 @@ def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callabl
     The value of an option comes from its flag or else from the file that `--spec` names. Errors that a user can fix
     end in one line. `without` names options of these classes that the command does not have.
     """
-    known = {name: part for name, part in options_of(*kinds).items() if name not in without}
+    named = {name: part for name, part in options_of(*kinds).items() if name not in without}
+    # Required ones first, also within a panel of `--help`.
+    known = dict(sorted(named.items(), key=lambda entry: entry[1][1].default is not NEEDED))
     panels = {name: PANELS[table] for table, parts in TABLES.items() for name in options_of(*parts)}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

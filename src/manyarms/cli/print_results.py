@@ -57,7 +57,9 @@ def print_decision(decision: Decision) -> None:
     """Print a decision from logs alone: the rounds, the model's table, the verdict and what the checks found."""
     console, evaluation = Console(highlight=False), decision.evaluation
     mean = number(evaluation.mean_reward)
-    pooled = f". Values use {evaluation.n_rounds:,} of them, with mean reward {mean}."
+    pooled = (
+        f". Gains use all of them; values use the {evaluation.n_rounds:,} of the second half, with mean reward {mean}."
+    )
     more = f"; mean reward {mean}." if evaluation.pooled_rounds is None else pooled
     _print_line(console, f"{evaluation.gain_rounds:,} rounds{more}")
     if LEFT_OUT in decision.made_with:
@@ -76,7 +78,7 @@ def print_decision(decision: Decision) -> None:
     _print_line(console, f"{decision.checks_summary}. No check can rule out self-selection, hidden causes or change.")
     for check in decision.checks:
         if check.outcome == "failed":
-            _print_line(console, f"Failed: {check.question} {check.finding}")
+            _print_line(console, f"Failed: {check.finding}")
 
 
 def print_check_up(result: CheckUp) -> None:

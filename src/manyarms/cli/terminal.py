@@ -130,8 +130,18 @@ def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
     raise typer.Exit(code) from None
 
 
+NAMES = re.compile(r"(current policy|\S+)(, (current policy|\S+))*( \([^)]*\))?: ")
+"""The policies and estimators that a warning is about, before its text."""
+
+
 def warn(message: str) -> None:
-    """Print a warning on the terminal, in one line on stderr and once in a command, which goes on."""
+    """Print a warning on the terminal, in one line on stderr and once in a command, which goes on.
+
+    It ends with a full stop and begins with a capital, unless it begins with names: of policies, or of a file.
+    """
+    if re.match(r"[a-z]+\s", message) and not NAMES.match(message):
+        message = message[0].upper() + message[1:]
+    message += "" if message.endswith(".") else "."
     earlier = printed.get(None)
     if earlier is not None:
         if message in earlier:

@@ -116,12 +116,19 @@ def shorten(text: str, width: int) -> str:
 
 def number(value: float) -> str:
     """A number as text in a table of results, with three significant digits, or as a whole number from 1,000 on."""
-    return f"{value:,.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
+    return _three_digits(value, "")
 
 
 def signed_number(value: float) -> str:
     """A gain or loss as text in a table of results, with its sign."""
-    return f"{value:+.3g}" if abs(value) < 999.5 else f"{value:+,.0f}"
+    return _three_digits(value, "+")
+
+
+def _three_digits(value: float, sign: str) -> str:
+    """A number with three significant digits, zeros at the end included, so that numbers in a column look alike."""
+    if value == 0.0 or abs(value) >= 999.5:
+        return f"{value:{sign},.0f}"
+    return f"{value:{sign}#.3g}".removesuffix(".")
 
 
 def signed_percent(value: float) -> str:

@@ -45,6 +45,7 @@ from manyarms.jobs.open_policies import PolicySource, open_in_memory
 from manyarms.jobs.segments import segment_labels
 from manyarms.likelihoods import Likelihood
 from manyarms.policies import Logged
+from manyarms.policies.column_policy import ColumnPolicy
 from manyarms.policies.given_policy import GivenPolicy
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.misfit import PriorCheck
@@ -65,6 +66,10 @@ BLIND_SPOTS = (
     "Change over time: the estimates assume that the coming weeks will be like these rounds.",
 )
 """What no log can show, whatever the checks say."""
+UNCHECKED = (
+    "No other estimator checked the model: the logs have no propensities. To check it with estimated propensities,"
+)
+"""The beginning of the note on a missing check; how to get it differs between Python and the commands."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,7 +98,7 @@ class Decision(Recommendation):
         candidates: The policies to use by name, for example to save the one to ship. Where halves of the log were
             swapped, they were made from all rounds.
         prior_comparison: The priors that were compared to learn the model; None where the model was given.
-        checks: The six checks behind the verdict, including those that were not possible.
+        checks: The six checks behind the verdict, including those that could not be run.
         guardrails: Every policy against every guardrail.
         backtest: The last forecasts beside what happened, if they were given.
         plan: Where the verdict is "undecided": the rounds that would settle it. None where no plan was possible.
@@ -132,8 +137,8 @@ class Decision(Recommendation):
 
     @property
     def checks_summary(self) -> str:
-        """The checks in a few words, such as "4 of 6 checks passed, 1 failed, 1 not possible"."""
-        counts = {word: sum(check.outcome == word for check in self.checks) for word in ("failed", "not possible")}
+        """The checks in a few words, such as "4 of 6 checks passed, 1 failed, 1 not run"."""
+        counts = {word: sum(check.outcome == word for check in self.checks) for word in ("failed", "not run")}
         passed = len(self.checks) - sum(counts.values())
         others = "".join(f", {count} {word}" for word, count in counts.items() if count)
         return f"{passed} of {len(self.checks)} checks passed{others}"
@@ -295,8 +300,11 @@ def decide(
         seen = any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
         gains = {row.segment: row.gain.value for row in evaluation.segments.of_policy(best)}
         to_some = ship_to_some(best, own[best], logs, posterior, gains, seen=seen)
-    caveats = cautions(changes, calibrated, prior_check)
-    recommendation = recommend(evaluation, sure=sure, doubts=objections, cautions=caveats, guardrails=goals)
+    checks = (*check_log(result), *model_checks(evaluation, result, prior_check, category_checks))
+    recommendation = recommend(
+        evaluation, sure=sure, doubts=objections, cautions=cautions(changes, calibrated, prior_check),
+        guardrails=goals, n_failed=sum(check.outcome == "failed" for check in checks),
+    )  # fmt: skip
     candidate = None if model is None else own.get(best)
     gain, own_goals = None if result is None else result.gain, [goal for goal in goals if goal.policy == best]
     recommendation, next_rounds = plan_next_step(recommendation, model, candidate, logs, sure, gain, unit, own_goals)
@@ -312,12 +320,12 @@ def decide(
         prior_check=prior_check,
         category_checks=category_checks,
         calibration=calibrated,
-        omitted=(*_omitted(len(policies), logs, column, single, calibrated), *unchecked),
+        omitted=(*_omitted(len(policies), len(estimators), logs, column, single, calibrated), *unchecked),
         made_with={**(notes or {}), **_origins(candidates), **_made_with(logs, posterior)},
         candidates=candidates,
         prior_comparison=comparison,
         ship_to_some=to_some,
-        checks=(*check_log(result), *model_checks(evaluation, result, prior_check, category_checks)),
+        checks=checks,
         guardrails=goals,
         backtest=backtest,
         plan=next_rounds,
@@ -350,14 +358,15 @@ def _refuse_by_row(**arguments: Any) -> None:
 
 
 def _omitted(
-    n_policies: int, logs: LoggedData, column: Any, posterior: Posterior | None, calibrated: evidence.Calibration | None
-) -> list[str]:
+    n_policies: int, n_estimators: int, logs: LoggedData, column: Any, posterior: Posterior | None,
+    calibrated: evidence.Calibration | None,
+) -> list[str]:  # fmt: skip
     """The parts that these arguments do not allow, with the reason for each."""
     reasons = {
         f"Pairs of policies were not compared: there are more than {MANY_POLICIES}.": n_policies > MANY_POLICIES,
-        "Nothing is shown by category: the actions have no categories.": column is None,
-        "No other estimator checked the model: the logs have no propensities. Name estimators to use estimated ones.": (
-            logs.propensities is None
+        "There are no charts by category: the actions have no categories.": column is None,
+        f"{UNCHECKED} pass estimators, such as [ma.SNIPS(), ma.DR(posterior)].": (
+            logs.propensities is None and not n_estimators
         ),
         "Pairwise probabilities, shrinkage, checks and calibration are missing: they need a model.": posterior is None,
         "Shrinkage and the checks of the prior are missing: they need a model with a single set of weights.": (
@@ -374,7 +383,11 @@ def _origins(policies: Mapping[str, Policy]) -> dict[str, str]:
     """A line on the policies that were made elsewhere."""
     plain = {name: getattr(policy, "policy", policy) for name, policy in policies.items()}
     given = {name: policy for name, policy in plain.items() if isinstance(policy, GivenPolicy)}
-    return {"your policies": "; ".join(f"{name} is {policy!r}" for name, policy in given.items())} if given else {}
+    origins = {
+        name: f"the picks in column {policy.column}" if isinstance(policy, ColumnPolicy) else repr(policy)
+        for name, policy in given.items()
+    }
+    return {"your policies": "; ".join(f"{name}: {text}" for name, text in origins.items())} if given else {}
 
 
 def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:

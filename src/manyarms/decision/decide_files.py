@@ -25,7 +25,7 @@ from manyarms._base.job_options import (
 from manyarms._base.progress import Progress
 from manyarms.core import FeatureMap, LoggedData
 from manyarms.core.arrow_columns import numbers_of
-from manyarms.decision.decide import SURE, Decision, decide
+from manyarms.decision.decide import SURE, UNCHECKED, Decision, decide
 from manyarms.decision.guardrail import Better, Guardrail
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate_files import read_evaluation_inputs
@@ -100,11 +100,12 @@ def decide_files(
             place = known.find(rounds.catalog.ids.tolist())
             categories = known.categories[place].astype(object)
             categories[place < 0] = None
-    return decide(
+    decision = decide(
         inputs.policies, rounds, inputs.posterior, guardrails=_guardrails(goals, guardrail_sure, rounds),
         estimators=inputs.estimators, categories=categories, sure=sure, unit=unit,
         fingerprints=inputs.fingerprints, notes=lines, progress=progress,
     )  # fmt: skip
+    return replace(decision, omitted=_with_flags(decision.omitted, "pass --estimators snips,dr."))
 
 
 @takes(DecideOptions)
@@ -132,8 +133,9 @@ def decide_from_logs(
     `averaged`, `notes` and `progress` as in `decide`, and all other arguments as in `fit_files`.
     """
     given = with_defaults("decide_from_logs", options, DecideOptions)
-    actions = open_catalog(given, action, only(options, CatalogOptions))
     source, goals = open_logs(logs, on_rows), _parse_guardrails(given.guardrail)
+    source.need([as_text("action", action)], "the log")  # before the catalog is asked for a column of this name
+    actions = open_catalog(given, action, only(options, CatalogOptions))
     read = read_logs(
         source, context, action, reward, propensity, actions, keep=_columns(goals), **only(options, LogOptions)
     )
@@ -147,8 +149,14 @@ def decide_from_logs(
         {**sources, **bound}, whole.logs, likelihood=likelihood, sure=sure, unit=unit, swap=swap, averaged=averaged,
         guardrails=_guardrails(goals, given.guardrail_sure, whole.logs), notes=lines, progress=progress,
     )  # fmt: skip
+    omitted = _with_flags(decision.omitted, "run manyarms report with --estimators snips,dr.")
     # Bound to the rounds they cannot be used elsewhere.
-    return replace(decision, candidates={**decision.candidates, **made})
+    return replace(decision, candidates={**decision.candidates, **made}, omitted=omitted)
+
+
+def _with_flags(omitted: Sequence[str], remedy: str) -> tuple[str, ...]:
+    """The notes on missing parts, with the flags that add the check by other estimators."""
+    return tuple(f"{UNCHECKED} {remedy}" if text.startswith(UNCHECKED) else text for text in omitted)
 
 
 GUARDRAIL = re.compile(r"(?P<column>.+?)\s*(?P<side><=|>=)\s*(?P<limit>[+-]?\d+(\.\d+)?([eE][+-]?\d+)?)\s*(?P<unit>%?)")

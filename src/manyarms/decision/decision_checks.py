@@ -18,7 +18,7 @@ from manyarms.posterior import RewardPosterior
 from manyarms.posterior.misfit import PriorCheck
 from manyarms.prior_checks.check_categories import CategoryChecks, check_categories
 
-Outcome = Literal["passed", "failed", "not possible"]
+Outcome = Literal["passed", "failed", "not run"]
 
 FEW_MATCHES = 10.0
 """With fewer effective rounds than this, the rewards of a log hardly check the model for a policy."""
@@ -35,11 +35,11 @@ MANY_CATEGORIES = 1000
 
 @dataclass(frozen=True)
 class Check:
-    """A check behind a decision, which passed, failed or was not possible.
+    """A check behind a decision, which passed, failed or could not be run.
 
     Attributes:
         question: The question that it answers.
-        outcome: "passed", "failed" or "not possible".
+        outcome: "passed", "failed" or "not run".
         finding: The figure behind the outcome, or what the check would need.
     """
 
@@ -49,8 +49,8 @@ class Check:
 
     @property
     def colour(self) -> Colour:
-        """The colour of its traffic light: green if it passed, red if it failed, amber if not possible."""
-        colours: dict[Outcome, Colour] = {"passed": "green", "failed": "red", "not possible": "amber"}
+        """The colour of its traffic light: green if it passed, red if it failed, amber if it was not run."""
+        colours: dict[Outcome, Colour] = {"passed": "green", "failed": "red", "not run": "amber"}
         return colours[self.outcome]
 
 
@@ -59,7 +59,7 @@ def check_log(result: PolicyResult | None) -> list[Check]:
     checked = None if result is None else result.checked
     if result is None or checked is None:
         needs = "This needs a model and a policy."
-        return [Check(question, "not possible", needs) for question in _LOG_QUESTIONS]
+        return [Check(question, "not run", needs) for question in _LOG_QUESTIONS]
     figures = checked.diagnostics
     held_out, matches, weights = _LOG_QUESTIONS
     size, mean = figures["effective_sample_size"], figures["mean_weight"]
@@ -71,17 +71,21 @@ def check_log(result: PolicyResult | None) -> list[Check]:
     )
     off = abs(mean - 1.0) > THRESHOLDS.mean_weight_error
     guessed = figures.get("estimated_propensities", 0.0) > 0
-    doubt = " Either the logged propensities are wrong, or too few rounds match the policy." if off else ""
+    size_found = f"effective sample size is {size:,.0f} rounds; at least {FEW_MATCHES:.0f} are needed."
+    weighing = f"The mean importance weight is {mean:.3g}."
+    if off:
+        weighing = (
+            f"The mean importance weight is {mean:.3g} and should be about 1: either the logged propensities are "
+            "wrong, or too few rounds match the policy."
+        )
     return [
         Check(held_out, "failed" if seen else "passed", finding),
-        Check(
-            matches,
-            "failed" if size < FEW_MATCHES else "passed",
-            f"Their effective sample size is {size:,.0f} rounds; at least {FEW_MATCHES:.0f} are needed.",
-        ),
-        Check(weights, "not possible", "Propensities were estimated from the same log.")
+        Check(matches, "failed", f"Too few rounds of the log match the policy's choices: their {size_found}")
+        if size < FEW_MATCHES
+        else Check(matches, "passed", f"Their {size_found}"),
+        Check(weights, "not run", "Propensities were estimated from the same log.")
         if guessed
-        else Check(weights, "failed" if off else "passed", f"The mean importance weight is {mean:.3g}.{doubt}"),
+        else Check(weights, "failed" if off else "passed", weighing),
     ]
 
 
@@ -102,22 +106,20 @@ def model_checks(
     if result is None or not names:
         tried = result is not None and bool(result.estimates)
         reason = "has a large enough effective sample size" if tried else "was run"
-        checks.append(Check(question, "not possible", f"No other estimator {reason}."))
+        checks.append(Check(question, "not run", f"No other estimator {reason}."))
     else:
         against = contradicting(result, evaluation)
         finding = f"{_contradiction(against)} the model." if against else f"{_agreement(names)} the model."
         checks.append(Check(question, "failed" if against else "passed", finding))
     question = "Do rewards vary as the model expects?"
     if prior is None or (prior.unchecked and prior.mean is None):
-        checks.append(Check(question, "not possible", "This needs a model that records the spread of its rewards."))
+        checks.append(Check(question, "not run", "This needs a model that records the spread of its rewards."))
     else:
-        finding = (
-            prior.warnings[0] if prior.warnings else "They fit closely enough: any deviation is too small to matter."
-        )
+        finding = prior.warnings[0] if prior.warnings else "Yes: any deviation is too small to matter."
         checks.append(Check(question, "failed" if prior.warnings else "passed", finding))
     question = "Does every category earn what the model expects?"
     if categories is None:
-        checks.append(Check(question, "not possible", "This needs categories, and rounds that the model has not seen."))
+        checks.append(Check(question, "not run", "This needs categories, and rounds that the model has not seen."))
     else:
         verb = "contradicts" if len(categories.flagged) == 1 else "contradict"
         flagged = f"{len(categories.flagged):,} of {len(categories):,} categories {verb} the model."

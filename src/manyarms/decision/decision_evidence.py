@@ -24,6 +24,8 @@ SHOWN_CATEGORIES = 20
 """Categories listed one by one; the others are added up."""
 SHOWN_ACTIONS = 12
 """Actions listed that gain most, and as many that lose most."""
+VISIBLE = 0.005
+"""Smaller changes of traffic, as shares of the largest, are not listed: their bars could not be seen."""
 CONTEXTS = 1000
 """Contexts over which the expected reward of an action is averaged."""
 CHART_ACTIONS = 300
@@ -167,8 +169,9 @@ def traffic_evidence(
     change = -rounds / total
     change[choices.actions] += choices.shares
     order = np.argsort(-change, kind="stable")
-    actions = [int(a) for a in order[:SHOWN_ACTIONS] if change[a] > 0]
-    actions += [int(a) for a in order[-SHOWN_ACTIONS:] if change[a] < 0]
+    least = VISIBLE * float(np.abs(change).max(initial=0.0))
+    actions = [int(a) for a in order[:SHOWN_ACTIONS] if change[a] > least]
+    actions += [int(a) for a in order[-SHOWN_ACTIONS:] if change[a] < -least]
     expected = {} if posterior is None or not actions else _expected_rewards(posterior, logs, actions)
     rows = tuple(
         TrafficChange(

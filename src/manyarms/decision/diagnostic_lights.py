@@ -39,9 +39,9 @@ _MEANINGS = {
     "have added nothing",
     "effective_sample_size": "number of equally weighted rounds that would be as informative as the weighted ones. "
     f"Below {THRESHOLDS.min_effective_sample_size:.0f} an estimator's own value is unreliable, and below "
-    f"{2 * THRESHOLDS.min_effective_sample_size:.0f} it calls for caution. The check of the gain needs fewer",
+    f"{2 * THRESHOLDS.min_effective_sample_size:.0f} it calls for caution. The check above needs only 10",
     "max_weight_share": "share of the total importance weight on a single round",
-    "pareto_k": f"shape of the tail of the weights; above {THRESHOLDS.max_pareto_k:g}, the error bar is too narrow",
+    "pareto_k": f"how heavy the tail of the weights is; above {THRESHOLDS.max_pareto_k:g}, the error bar is too narrow",
     "mean_weight": "mean importance weight; should be close to 1",
     "rounded_propensities": "whether propensities look rounded; if so, small ones are inaccurate",
     "evaluated_on_training_rounds": "whether the policy, or this estimator's reward model, is known to have been "

@@ -9,9 +9,12 @@ import altair as alt
 from manyarms._base.checks import as_instance
 from manyarms.core.result_tables import share as as_share
 from manyarms.decision.chart_parts import chart_of, distinct_labels, layered, reference_line, short_label, tooltips
-from manyarms.decision.decision_evidence import Calibration, Shrinkage, Support, TrafficChanges
+from manyarms.decision.decision_evidence import Calibration, CategorySupport, Shrinkage, Support, TrafficChanges
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import CURRENT
+
+SIGNED = "datum.value === 0 ? '0\N{NO-BREAK SPACE}%' : datum.label"
+"""A label of an axis with signs, where zero has none."""
 
 
 def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
@@ -26,16 +29,19 @@ def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
     policy = names[0] if policy is None else policy
     if policy not in names:
         raise InputError(f"must be one of {', '.join(names)}; got {policy!r}.", argument="policy")
-    shown = distinct_labels(row.category for row in evidence.rows)
-    parts = ("in the log", f"under {short_label(policy)}", f"under {short_label(policy)}, never logged")
+    listed = by_shown_share(evidence, policy)
+    shown = distinct_labels(row.category for row in listed)
+    parts = ["in the log", f"under {short_label(policy)}"]
+    if any(row.unsupported[policy] > 0 for row in listed):
+        parts.append(f"{parts[1]}, never logged")
     rows = [
         {
             "category": shown[row.category], "part": part, "share": share, "side": min(side, 1),
             "actions": f"{row.n_logged:,} of {row.n_actions:,}",
         }
-        for row in evidence.rows
+        for row in listed
         for side, (part, share) in enumerate(
-            zip(parts, (row.logged, row.chosen[policy], row.unsupported[policy]), strict=True)
+            zip(parts, (row.logged, row.chosen[policy], row.unsupported[policy]), strict=False)
         )
     ]  # fmt: skip
     tips = {"category:N": "category", "part:N": "where", "share:Q": "share", "actions:N": "actions logged"}
@@ -48,9 +54,16 @@ def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
     )
     words = "; ".join(
         f"{shown[row.category]}: {as_share(row.logged)} of the log, {as_share(row.chosen[policy])} of the choices"
-        for row in evidence.rows
+        for row in listed
     )
-    return layered([drawn.mark_bar()], max(60, 26 * len(evidence.rows)), f"Share of rounds by category: {words}.")
+    return layered([drawn.mark_bar()], max(60, 26 * len(listed)), f"Share of rounds by category: {words}.")
+
+
+def by_shown_share(evidence: Support, policy: str) -> list[CategorySupport]:
+    """The categories in the order of the larger of their two shares, in the log and under a policy; others last."""
+    last = len(evidence.rows) - bool(evidence.n_summed)
+    single = sorted(evidence.rows[:last], key=lambda row: -max(row.logged, row.chosen[policy]))
+    return [*single, *evidence.rows[last:]]
 
 
 def traffic_changes(evidence: TrafficChanges) -> alt.LayerChart:
@@ -76,10 +89,10 @@ def traffic_changes(evidence: TrafficChanges) -> alt.LayerChart:
     ]  # fmt: skip
     base = chart_of(rows).encode(
         y=alt.Y("action:N", sort=list(shown.values()), title=None),
-        x=alt.X("change:Q", title="change in share of choices", axis=alt.Axis(format="+%")),
+        x=alt.X("change:Q", title="change in share of choices", axis=alt.Axis(format="+%", labelExpr=SIGNED)),
         color=alt.Color("side:N", scale=alt.Scale(domain=["gains", "loses"], range="category"), legend=None),
         tooltip=[
-            *tooltips({"action:N": "action", "category:N": "category", "rounds:Q": "logged rounds"}, ",.6~g"),
+            *tooltips({"action:N": "action", "category:N": "category", "rounds:Q": "evaluated rounds"}, ",.6~g"),
             *tooltips(
                 {"logged:Q": "share in the log", "chosen:Q": f"share under {short_label(evidence.policy)}"}, ".2%"
             ),
@@ -107,22 +120,27 @@ def shrinkage(evidence: Shrinkage) -> alt.LayerChart:
         "posterior": "expected reward (model)",
         "category_only": "expected from its category",
     }
-    tips = tooltips({"action:N": "action", "category:N": "category", "n_rounds:Q": "logged rounds"}, ",.6~g")
+    tips = tooltips({"action:N": "action", "category:N": "category", "n_rounds:Q": "evaluated rounds"}, ",.6~g")
     tips += tooltips({f"{field}:Q": title for field, title in fields.items()}, ".4g")
-    x = alt.X("n_rounds:Q", title="logged rounds of the action", scale=alt.Scale(type="log"))
+    counts = [row.n_rounds for row in evidence.rows]
+    within = alt.Scale(type="log", nice=False, domain=[min(counts) / 1.2, max(counts) * 1.2])
+    x = alt.X("n_rounds:Q", title="evaluated rounds of the action", scale=within)
     base = chart_of(rows).encode(x=x, tooltip=tips)
-    scale = alt.Scale(zero=False)
-    colours = alt.Scale(domain=[fields["own"], fields["posterior"]], range="category")
+    scale, kinds = alt.Scale(zero=False), [fields["own"], fields["posterior"]]
+    look: dict[str, Any] = {
+        "color": alt.Color("kind:N", scale=alt.Scale(domain=kinds, range="category")),
+        "shape": alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=["circle", "diamond"])),
+    }
 
-    def points(field: str, **look: Any) -> Any:
-        return base.transform_calculate(kind=f"'{fields[field]}'").mark_point(size=28, **look).encode(
-            y=alt.Y(f"{field}:Q", title="reward", scale=scale), color=alt.Color("kind:N", scale=colours)
+    def points(field: str) -> Any:
+        return base.transform_calculate(kind=f"'{fields[field]}'").mark_point(size=34).encode(
+            y=alt.Y(f"{field}:Q", title="reward", scale=scale), **look
         )  # fmt: skip
 
     moves = base.mark_rule(opacity=0.35, strokeWidth=1).encode(y=alt.Y("own:Q", scale=scale), y2="posterior:Q")
-    layers = [moves, points("own", filled=False, strokeWidth=1.2), points("posterior")]
+    layers = [moves, points("own"), points("posterior")]
     some = f"{len(rows):,} of {evidence.n_actions:,} logged actions"
-    return layered(layers, 340, f"Mean logged reward and expected reward of {some}, by number of logged rounds.")
+    return layered(layers, 340, f"Mean logged reward and expected reward of {some}, by number of evaluated rounds.")
 
 
 def calibration(evidence: Calibration) -> alt.LayerChart:

@@ -16,7 +16,7 @@ from manyarms.core.bound_policy import with_own_features
 from manyarms.core.feature_map import as_contexts
 from manyarms.core.result_tables import Tabular, number, signed_number
 from manyarms.decision.guardrail import GuardrailResult
-from manyarms.decision.recommendation import SURE, Recommendation
+from manyarms.decision.recommendation import SURE, Recommendation, keep_sentence
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import CURRENT
 from manyarms.policies import Logged
@@ -74,7 +74,7 @@ class Traffic:
         if not np.isfinite(self.rounds):
             return f"{self.name}: no number of rounds is enough. {self.reason}"
         cost = f", at a cost of {number(self.cost)} per round" if self.cost > 0 else ""
-        return f"{self.name}: {self.rounds:,.0f} rounds{cost}"
+        return f"{self.name}: about {rounded_count(self.rounds)} rounds{cost}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,11 +138,20 @@ class Plan(Tabular):
         return {"sentence": self.sentence, **figures, "traffic": self.records(), "items": list(self.items)}
 
     @property
+    def side(self) -> str:
+        """The side of zero on which the model sees the gain today."""
+        return "gain" if self.probability >= 0.5 else "loss"
+
+    @property
     def sentence(self) -> str:
         """The plan in one or two sentences: what to do next."""
         now, _, best = self.traffic
         if self.rounds == 0:
-            return "The model considers the question settled: no more rounds are needed."
+            return (
+                f"The model alone is already sure of a {self.side}, so it needs no more rounds. The verdict of decide "
+                "also uses the logged rewards, and may still be undecided: if so, test the policy on a share of the "
+                "traffic."
+            )
         aim = f"decide with a probability of {_percent(self.chance)}"
         if not any(np.isfinite(way.rounds) for way in self.traffic):
             return f"No number of rounds would settle this. {now.reason}"
@@ -150,11 +159,12 @@ class Plan(Tabular):
         sentence = f"To {aim}, log about {rounded_count(fastest.rounds)} more rounds"
         if fastest is now or rounded_count(fastest.rounds) == rounded_count(now.rounds):
             return f"{sentence} as now."
-        ways = {best.name: f"with {_percent(self.share)} of them chosen to tell the policies apart"}
-        sentence += f" {ways.get(fastest.name, f'with {fastest.name}')}."
+        receiver = "exploration policy" if fastest is best else "candidate"
+        share = fastest.name.partition(" to the ")[0]
+        sentence += f", and give {share} of them to the {receiver}."
         if np.isfinite(now.rounds):
-            return f"{sentence} Logged as now, it would take about {rounded_count(now.rounds)}."
-        return f"{sentence} Logged as now, no number of rounds would be enough. {now.reason}"
+            return f"{sentence} With the current logging, about {rounded_count(now.rounds)} are needed."
+        return f"{sentence} With the current logging, no number of rounds would be enough. {now.reason}"
 
     def __str__(self) -> str:
         if self.rounds == 0:
@@ -353,10 +363,10 @@ def plan_next_step(
         return advice, None
     step = plan.sentence
     if not plan.rounds:
-        step = (
-            "The model on its own is already sure, but the logged rewards do not confirm it yet. "
-            f"Test {advice.policy} on a share of the traffic{_size_of_a_test(gain, logs, sure, unit)}."
-        )
+        test = f"Test {advice.policy} on a share of the traffic{_size_of_a_test(gain, logs, sure, unit)}."
+        if gain is not None and gain.probability_positive < 0.5:
+            test = keep_sentence(advice.policy)
+        step = f"The model alone is sure of a {plan.side}, but the logged rewards do not confirm it yet. {test}"
     if open_goals:
         names = " and ".join(goal.name for goal in open_goals)
         step += f" The guardrail{'s' if len(open_goals) > 1 else ''} on {names} must hold, too."

@@ -129,7 +129,8 @@ def agreement(evaluation: Evaluation) -> alt.LayerChart:
     scale = alt.Scale(domain=[low, high], nice=False)
     beyond = [{**row, "end": high, "side": "right"} for row in rows if row["high"] > high]
     beyond += [{**row, "end": low, "side": "left"} for row in rows if row["low"] < low]
-    x = alt.X("low:Q", title="value per round" + " (arrow: the interval goes on)" * bool(beyond), scale=scale)
+    title = ["value per round", *["(arrow: the interval goes on)"] * bool(beyond)]
+    x = alt.X("low:Q", title=title, scale=scale)
     bars = chart_of(rows).encode(**encoding).mark_rule(strokeWidth=2, clip=True).encode(x=x, x2="high:Q")
     points = chart_of(rows).encode(**encoding).mark_point(clip=True).encode(x=alt.X("value:Q", scale=scale))
     arrows = [
@@ -200,13 +201,17 @@ def _labels(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _domain(rows: list[dict[str, Any]]) -> list[float]:
-    """The range of all values and of the model's intervals, with some room for the intervals of estimators."""
+    """The range of all intervals; if they are far wider than the values and the model's intervals, a part of it."""
     points = [row["value"] for row in rows]
     central = [row for row in rows if row["estimator"] == "model"] or rows
     low = min([*points, *(row["low"] for row in central)])
     high = max([*points, *(row["high"] for row in central)])
+    lowest, highest = min(row["low"] for row in rows), max(row["high"] for row in rows)
+    if highest - lowest <= 3.0 * (high - low):
+        edge = 0.02 * (highest - lowest)
+        return [lowest - edge, highest + edge]
     room = 0.35 * (high - low) or abs(high) or 1.0
-    return [max(low - room, min(row["low"] for row in rows)), min(high + room, max(row["high"] for row in rows))]
+    return [max(low - room, lowest), min(high + room, highest)]
 
 
 def _two_names(names: Sequence[str]) -> tuple[str, str]:

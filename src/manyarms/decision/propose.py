@@ -182,7 +182,7 @@ def _split(logs: LoggedData) -> tuple[LoggedData, LoggedData, Literal["time", "g
 def _swap_note(learning: LoggedData, held_out: LoggedData, has_rules: bool, has_given: bool) -> str:
     """A sentence on what the swapped halves are used for."""
     n, later = len(learning) + len(held_out), len(held_out)
-    given = f"policies that were given were learned from neither half, so their gains are over all {n:,} rounds"
+    given = f"your own policies were learned from neither half, so their gains use all {n:,} rounds"
     if not has_rules:
         figures = f"all other figures use the model learned from the first half, on the {later:,} rounds of the second"
         return f"then the halves swap, and {given}; {figures}"
@@ -209,7 +209,7 @@ def _time_note(learning: LoggedData, held_out: LoggedData) -> str:
     """A sentence on a split by time, with the moment at which the rounds to evaluate on begin."""
     times, start = np.asarray(learning.times), np.asarray(held_out.times).min()
     moment = np.datetime_as_string(start, unit="s") if times.dtype.kind == "M" else str(start)
-    sizes = f"{len(learning):,} and {len(held_out):,} rounds, the later from {moment} on"
+    sizes = f"{len(learning):,} and {len(held_out):,} rounds; the later half starts at {moment}"
     note = f"by time: learned from the earlier half, evaluated on the later half ({sizes})"
     late = int((times >= start).sum())
     if late == 0:

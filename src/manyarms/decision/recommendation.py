@@ -24,14 +24,16 @@ VERY_FAR = 3.0
 """Standard errors beyond which two figures contradict each other, where one contradiction decides alone."""
 FEWEST_ROUNDS = 10
 """With fewer rounds than this, rewards cannot check a model, whatever the interval of the gain says."""
+NO_MATCH = 0.5
+"""With a smaller effective sample size, which rounds to zero, no round of the log is like the choices of a policy."""
 SWAPPED = (
     "The gain is the average over two policies, each learned from one half of the log and evaluated on the other. "
     "The policy to deploy was then learned in the same way from all rounds."
 )
 """The policy that a gain over swapped halves belongs to, and the one to use."""
 GIVEN = (
-    "The gain uses all rounds: the policy was not learned from them, and the model learned from each half is checked "
-    "on the other."
+    "The gain uses all rounds: the policy was not learned from this log, and the model from each half is corrected "
+    "with the rewards of the other half."
 )
 """The rounds behind the gain of a policy that was given, where halves are swapped."""
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
@@ -56,6 +58,7 @@ def recommend(
     doubts: Sequence[str] = (),
     cautions: Sequence[str] = (),
     guardrails: Sequence[GuardrailResult] = (),
+    n_failed: int = 0,
 ) -> Recommendation:
     """The recommendation that follows from an evaluation.
 
@@ -67,11 +70,12 @@ def recommend(
     is worse with a probability of at least `sure`.
 
     A policy that may break a guardrail is not shipped. If every policy that would be shipped surely breaks one, the
-    current policy is kept. The sentence names the goal that blocks.
+    current policy is kept. The sentence names the goal that blocks. If `n_failed` checks failed, the next step is a
+    test of the policy to ship.
 
     Where halves of a log were swapped, the reason says whose gain it is.
     """
-    recommendation = _recommend(evaluation, sure, doubts, cautions, guardrails)
+    recommendation = _recommend(evaluation, sure, doubts, cautions, guardrails, n_failed)
     if evaluation.pooled_rounds is None:
         return recommendation
     given = any(row.given for row in evaluation.policies if row.name == recommendation.policy)
@@ -84,6 +88,7 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
     doubts: Sequence[str],
     cautions: Sequence[str],
     guardrails: Sequence[GuardrailResult],
+    n_failed: int,
 ) -> Recommendation:
     results = [row for row in evaluation.policies if row.gain is not None]
     if not results:
@@ -112,7 +117,7 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
     if allowed:
         best = allowed[0]
         against = [f"{name} contradicts it" for name in contradicting(best, evaluation)]
-        recommendation = _ship(best, evaluation, sure, [*doubts, *against, *cautions])
+        recommendation = _ship(best, evaluation, sure, [*doubts, *against, *cautions], n_failed)
         kept = _goals_sentence([result for result in guardrails if result.policy == best.name])
         larger = blocked_policies(sound[: sound.index(best)], guardrails)
         return replace(recommendation, reason=" ".join([recommendation.reason, *([kept] if kept else []), *larger]))
@@ -129,6 +134,8 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         return Recommendation("keep", best.name, sentence, reason, next_step=advice)
     sentence = _open_sentence(best, len(results))
     remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
+    if _gain(best).probability_positive < 0.5:
+        remedy = keep_sentence(best.name)
     evidence = tuple(result.sentence for result in guardrails if result.policy == best.name and not result.holds)
     shown = [f"{text[:1].upper()}{text[1:]}." for text in evidence]
     reason = " ".join([needed_probability(sure), *shown])
@@ -137,17 +144,26 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
 
 def _open_sentence(best: PolicyResult, n_candidates: int) -> str:
     """The sentence of a verdict that is open; a single candidate is not called the best of all."""
+    if best.checked is not None and best.checked.diagnostics.get("effective_sample_size", 1.0) < NO_MATCH:
+        return f"Undecided: the log says too little about {best.name} to give a useful interval."
     if n_candidates == 1:
-        return f"Not decided: {_gain_clause(best, f'the gain of {best.name}')}."
-    return f"Not decided: {best.name} looks best; {_gain_clause(best)}."
+        return f"Undecided: {_gain_clause(best, f'the gain of {best.name}')}."
+    return f"Undecided: {best.name} looks best; {_gain_clause(best)}."
 
 
 def needed_probability(sure: float) -> str:
     """The probability that a recommendation to ship needs, in a sentence."""
-    return f"Shipping requires a probability of at least {percent(sure)}."
+    return f"Shipping requires a gain with a probability of at least {percent(sure)}."
 
 
-def _ship(best: PolicyResult, evaluation: Evaluation, sure: float, cautions: Sequence[str]) -> Recommendation:
+def keep_sentence(name: str) -> str:
+    """The advice, in a sentence, where even the best candidate is probably worse than the current policy."""
+    return f"Keep the current policy, unless you have another reason to test {name}."
+
+
+def _ship(
+    best: PolicyResult, evaluation: Evaluation, sure: float, cautions: Sequence[str], n_failed: int
+) -> Recommendation:
     assert best.value is not None
     remaining = _gain(best).diagnostics.get("prior_share", 0.0)
     unsupported = best.value.diagnostics.get("unsupported_mass", 0.0)
@@ -165,10 +181,12 @@ def _ship(best: PolicyResult, evaluation: Evaluation, sure: float, cautions: Seq
         f"The probability of a gain, {percent(_gain(best).probability_positive)}, reaches the {percent(sure)} that "
         f"shipping requires. The comparison used {evaluation.gain_rounds:,} logged rounds."
     )
-    listed, remedy = tuple(text for text, applies in caveats.items() if applies), f"Ship {best.name}."
-    if listed:
-        remedy = "Test it on a share of the traffic first."
-        reason = f"Caution: {'; '.join(listed)}. {remedy}"
+    listed = tuple(text for text, applies in caveats.items() if applies)
+    remedy = f"Deploy {best.name}, and check with manyarms backtest that the forecasts hold."
+    if listed or n_failed:
+        failed = f": {n_failed} check{'s' if n_failed > 1 else ''} failed" if n_failed else ""
+        remedy = f"Test {best.name} on a share of the traffic first{failed}."
+        reason = f"Caution: {'; '.join(listed)}. {remedy}" if listed else f"{reason} {remedy}"
     sentence = f"Ship {best.name}: {_gain_clause(best)}."
     return Recommendation("ship", best.name, sentence, reason, next_step=remedy, cautions=listed)
 
@@ -192,7 +210,7 @@ def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]
     broken = {result.policy for result in guardrails if result.is_broken}
     verdict, opening, remedy = (
         "undecided",
-        "Not decided",
+        "Undecided",
         "Log more rounds, or limit how often the items that may harm it are shown (CappedPolicy).",
     )
     if all(row.name in broken for row in rows):
@@ -207,7 +225,7 @@ def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]
 def _trained(best: PolicyResult) -> Recommendation:
     reason = "Split the log with `logs.split`, learn the policy from one part, and evaluate it on the other."
     claim = f"{best.name} was learned from the rounds that it is evaluated on, so it looks better than it is"
-    sentence = f"Not decided: {claim}; {_gain_clause(best)}."
+    sentence = f"Undecided: {claim}; {_gain_clause(best)}."
     return Recommendation("undecided", best.name, sentence, reason, next_step=reason)
 
 
@@ -217,7 +235,7 @@ def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[s
     objections = [*doubts, *([f"{' and '.join(names)} {verb} it"] if names else [])]
     gain = f"according to the model, {_gain_clause(best, f'the gain of {best.name}')}"
     reason = "Find out why before you trust the model, or test the policy on a share of the traffic."
-    sentence = f"Not decided: {gain}, but {', and '.join(objections)}."
+    sentence = f"Undecided: {gain}, but {', and '.join(objections)}."
     return Recommendation("undecided", best.name, sentence, reason, next_step=reason, cautions=tuple(objections))
 
 
@@ -230,7 +248,7 @@ def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
     limit = THRESHOLDS.min_effective_sample_size
     sound = [entry for entry in estimates if entry[2].diagnostics.get("effective_sample_size", limit) >= limit]
     if not sound:
-        sentence = f"Not decided: no estimator reaches an effective sample size of {limit:.0f} rounds."
+        sentence = f"Undecided: no estimator reaches an effective sample size of {limit:.0f} rounds."
         reason, remedy = "The policies rarely choose the logged actions.", "Fit a model: it needs no weights."
         return Recommendation("undecided", "", sentence, f"{reason} {remedy}", next_step=remedy)
     row, name, estimate = max(sound, key=lambda entry: entry[2].value)

@@ -91,12 +91,13 @@ def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Callable[[Any
     """A table of the report as HTML: it sorts by a column when its header is clicked; `columns` makes the cells."""
     cells = [[make(row) for make in columns.values()] for row in rows]
     kinds = ["word" if cell.key is None else "number" for cell in cells[0]] if cells else ["word"] * len(columns)
+    names = [name.replace(" %", "\N{NO-BREAK SPACE}%") for name in columns]
     head = "".join(
         f'<th scope="col" class="{kind}"><button type="button">{escape(name)}</button></th>'
-        for name, kind in zip(columns, kinds, strict=True)
+        for name, kind in zip(names, kinds, strict=True)
     )
     body = "".join(
-        f"<tr>{''.join(cell.html(name) for name, cell in zip(columns, row, strict=True))}</tr>" for row in cells
+        f"<tr>{''.join(cell.html(name) for name, cell in zip(names, row, strict=True))}</tr>" for row in cells
     )
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption, quote=True)}">'

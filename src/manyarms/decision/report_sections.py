@@ -13,6 +13,7 @@ from manyarms.decision import plots
 from manyarms.decision import report_sentences as sentences
 from manyarms.decision.backtest_sections import backtest_section
 from manyarms.decision.decide import Decision
+from manyarms.decision.evidence_plots import by_shown_share
 from manyarms.decision.guardrail import GuardrailResult, limit_words
 from manyarms.decision.plan import Traffic, item_label
 from manyarms.decision.report_parts import (
@@ -56,7 +57,9 @@ def _policies(decision: Decision, charts: Charts) -> str:
     }
     rows = [row for row in evaluation.rows if row.value is not None]
     few = {name: make for name, make in columns.items() if name.startswith(("Policy", "Gain", "Probability"))}
-    right = f"{lines} Policies to the right of zero are better than the current one."
+    right = (
+        f"{lines} A policy is clearly better than the current one if its thin line lies wholly to the right of zero."
+    )
     details = (
         table("Values", rows, columns)
         + "<p>Values come from the model, and their intervals hold only if the model is right. Gains are also "
@@ -66,6 +69,8 @@ def _policies(decision: Decision, charts: Charts) -> str:
         "that the model was fitted on.</p>"
         "<p><strong>Prior share</strong>: the variance of the policy's value after the logs, as a share of its "
         "variance before them. Near 100 %, the value rests on the prior and not on the data.</p>"
+        "<p><strong>Relative gain</strong>: the gain divided by the mean logged reward of all rounds used for the "
+        "gains.</p>"
     )
     return (
         figure("gains", charts, right, sentences.gains_sentence(decision))
@@ -86,8 +91,8 @@ def _about_gains(decision: Decision) -> str:
     if all(row.given for row in evaluation.policies):
         return (
             f"<p><strong>Gains use all {evaluation.pooled_rounds:,} rounds</strong>: no policy was learned from this "
-            "log, and the model learned from each half is checked on the other. All other figures on this page use the "
-            f"model learned from the first half and the {evaluation.n_rounds:,} rounds of the second.</p>"
+            "log, and the model from each half is corrected with the rewards of the other half. All other figures on "
+            f"this page use the model from the first half and the {evaluation.n_rounds:,} rounds of the second.</p>"
         )
     return (
         f"<p><strong>Gains use all {evaluation.pooled_rounds:,} rounds</strong>: a gain is the average over two "
@@ -137,16 +142,19 @@ def _traffic(decision: Decision, charts: Charts) -> str:
         columns = {
             "Action": lambda row: TableCell(row.label),
             "Category": lambda row: TableCell(row.category),
-            "Logged rounds": lambda row: count_cell(row.n_rounds),
+            "Evaluated rounds": lambda row: count_cell(row.n_rounds),
             "Share in the log": lambda row: number_cell(row.logged, share),
             f"Share under {changes.policy}": lambda row: number_cell(row.chosen, share),
             "Mean logged reward": lambda row: number_cell(row.mean_reward),
             "Expected reward": lambda row: number_cell(row.expected),
         }
+        opening = f"{changes.policy[:1].upper()}{changes.policy[1:]} differs from the {CURRENT} in"
         moved = (
-            f"{changes.policy} differs from the {CURRENT} in at least {share(changes.moved)} of rounds. This is a "
-            "lower bound: the totals for each action were compared, not the choices round by round."
+            f"{opening} at least {share(changes.moved)} of rounds: the totals for each action were compared, not the "
+            "choices in each round."
         )
+        if share(changes.moved) == "100 %":
+            moved = f"{opening} 100 % of rounds."
         html += f"<p>{escape(moved)}</p>"
         caption = "The actions whose share of choices would grow or shrink the most."
         html += figure("traffic_changes", charts, caption, sentences.traffic_sentence(decision))
@@ -154,10 +162,6 @@ def _traffic(decision: Decision, charts: Charts) -> str:
         html += fold(f"Figures for these {len(changes.rows)} actions", details)
     if support is None:
         return html
-    order = (
-        "Categories are ordered by their largest share of rounds in the log or under any policy, including "
-        "policies not shown in this chart."
-    )
     rest = f" The last row combines {support.n_summed:,} other categories." if support.n_summed else ""
     columns = {
         "Category": lambda row: TableCell(row.category),
@@ -167,13 +171,14 @@ def _traffic(decision: Decision, charts: Charts) -> str:
         f"Share under {decision.policy}": lambda row: number_cell(row.chosen.get(decision.policy), share),
         "Share on actions never logged": lambda row: number_cell(row.unsupported.get(decision.policy), share),
     }
-    caption = f"Share of each category in the log and under the policy. {order}{rest}"
+    caption = f"Share of each category in the log and under the policy.{rest}"
+    listed = by_shown_share(support, decision.policy) if decision.policy in support.rows[0].chosen else support.rows
     which = "evaluated here" if decision.calibration is None else "that the model was fitted on"
     explained = f"<p>An action counts as logged if it has a round in the log {which}.</p>"
     return (
         f"{html}<h3>By category</h3>"
         + figure("support", charts, caption, sentences.support_sentence(decision))
-        + fold("Figures by category", table("Traffic by category", support.rows, columns) + explained)
+        + fold("Figures by category", table("Traffic by category", listed, columns) + explained)
     )
 
 
@@ -181,14 +186,14 @@ def _actions(decision: Decision, charts: Charts) -> str:
     if decision.shrinkage is None or "shrinkage" not in charts:
         return ""
     shown, logged = len(decision.shrinkage.rows), decision.shrinkage.n_actions
-    many = f" The chart shows {shown:,} of the {logged:,} actions with a round among those evaluated here."
+    many = f" The chart shows {shown:,} of the {logged:,} actions with an evaluated round."
     sample = many if shown < logged else ""
-    caption = f"Mean logged reward (rings) and expected reward (dots) by number of logged rounds.{sample}"
+    caption = f"Mean logged reward (circles) and expected reward (diamonds) by number of evaluated rounds.{sample}"
     return (
         "<p>The mean reward of an action with few rounds is mostly noise, so the model relies on its category. "
         "The more rounds an action had in the log that the model was fitted on, the more the model relies on that "
-        "action's own rewards. The means and the numbers of rounds shown here are those of the rounds evaluated "
-        "here.</p>" + figure("shrinkage", charts, caption, sentences.shrinkage_sentence(decision))
+        "action's own rewards. The chart shows the means and numbers of rounds in the evaluated log.</p>"
+        + figure("shrinkage", charts, caption, sentences.shrinkage_sentence(decision))
     )
 
 
@@ -309,7 +314,7 @@ def _hidden(decision: Decision, _: Charts) -> str:
     return (
         "<p>A hidden cause is something outside the context columns that influenced both the logged choice and the "
         "reward (an unobserved confounder). This section is about the model's own gain, before correction with the "
-        f"logged rewards: {gain}.</p><p>{escape(cause.sentence)}</p>{measures}"
+        f"logged rewards: {gain}.</p><p>{escape(cause.sentence_about('it'))}</p>{measures}"
     )
 
 

@@ -33,19 +33,30 @@ def gain_sentence(decision: Decision) -> str:
 
 
 def blockers(decision: Decision) -> list[str]:
-    """Sentences of the report against shipping: too low a probability, guardrails, cautions, failed checks."""
+    """Sentences of the report on what stands in the way of shipping: too low a probability, guardrails, objections."""
+    if decision.verdict == "ship":
+        return []
     texts = list[str]()
     probability = decision.probability
     if decision.verdict == "undecided" and probability is not None and probability < decision.sure:
         texts.append(
             f"The probability of a gain is {percent(probability)}. Shipping requires at least {percent(decision.sure)}."
         )
-    texts += [f"{text[:1].upper()}{text[1:]}." for text in decision.cautions]
+    return texts + _as_sentences(decision.cautions)
+
+
+def concerns(decision: Decision) -> list[str]:
+    """Sentences of the report on what to be careful about: the cautions of a policy to ship, and failed checks."""
     known = {text.rstrip(".") for text in decision.cautions}
-    failed = [check for check in decision.checks if check.outcome == "failed"]
-    return texts + [
-        f"{check.question} No: {check.finding}" for check in failed if check.finding.rstrip(".") not in known
+    failed = [check.finding for check in decision.checks if check.outcome == "failed"]
+    return [
+        *(_as_sentences(decision.cautions) if decision.verdict == "ship" else []),
+        *(text for text in failed if text.rstrip(".") not in known),
     ]
+
+
+def _as_sentences(texts: Sequence[str]) -> list[str]:
+    return [f"{text[:1].upper()}{text[1:]}." for text in texts]
 
 
 def passed_over(decision: Decision) -> list[str]:

@@ -45,7 +45,10 @@ def _segments(decision: Decision, charts: Charts) -> str:
     )
     finding, *others = decision.segment_sentences
     more = "".join(f"<p>{escape(sentence)}</p>" for sentence in others)
-    caption = "In segments to the right of zero, the policy is better than the current one."
+    caption = (
+        "Thick lines are 50 % intervals and thin lines 95 % intervals. Where the thin line lies wholly to the right of "
+        "zero, the policy is probably better than the current one."
+    )
     return (
         f"{figure('segments', charts, caption, finding)}{more}"
         + folded(len(rows), table("Gain by segment", rows, columns), "segments")

@@ -28,6 +28,7 @@ DIAGNOSTICS = {
     "unsupported_mass": "choices never logged",
     "max_weight_share": "share of the largest weight",
     "evaluated_on_training_rounds": "trained on these rounds",
+    "pareto_k": "Pareto k",
 }
 """Diagnostics that the report calls by a plainer name."""
 
@@ -39,15 +40,12 @@ def _trust(decision: Decision, charts: Charts) -> str:
         "Estimator": lambda entry: TableCell(entry.estimator),
         "Diagnostic": lambda entry: TableCell(_diagnostic_name(entry)),
         "Value": _diagnostic_cell,
-        "Meaning": lambda entry: TableCell(entry.meaning, css="prose"),
     }
     grouped = _grouped_diagnostics(decision)
     parts = list[str]()
     if decision.checks:
         about = f"{decision.policy} and the model" if decision.policy else "the model"
-        parts.append(
-            f"<p>These checks are about {escape(about)}. The top of the page says how many of them passed.</p>"
-        )
+        parts.append(f"<p>These checks are about {escape(about)}.</p>")
         parts.append(table("Checks behind the answer", decision.checks, _CHECK_COLUMNS))
     if decision.diagnostics:
         parts.append(
@@ -57,13 +55,16 @@ def _trust(decision: Decision, charts: Charts) -> str:
     if grouped:
         parts.append(table("Diagnostics with problems", grouped, _GROUPED_COLUMNS))
     if decision.diagnostics:
+        meanings = {_diagnostic_name(entry): entry.meaning for entry in decision.diagnostics}
         all_of_them = table("All diagnostics", decision.diagnostics, columns)
+        all_of_them += notes(f"{name}: {meaning}." for name, meaning in meanings.items())
         parts.append(fold(f"All {len(decision.diagnostics):,} diagnostics", all_of_them))
     if decision.prior_check is not None:
         parts.append(_prior_check(decision.prior_check))
     parts.append(_category_checks(decision))
     if decision.warnings:
         count = len(decision.warnings)
+        parts.append("<h3>Warnings</h3>")
         parts.append(fold(f"{count:,} warning{'s' if count > 1 else ''} in full", notes(decision.warnings)))
     return "".join(parts)
 
@@ -77,18 +78,20 @@ def _grouped_diagnostics(decision: Decision) -> list[tuple[Diagnostic, str]]:
     rows = list[tuple[Diagnostic, str]]()
     for entries in groups.values():
         worst = next((entry for entry in entries if entry.colour == "red"), entries[0])
-        by_status = [_places([entry for entry in entries if entry.colour == colour]) for colour in ("red", "amber")]
-        rows.append((worst, "; ".join(text for text in by_status if text)))
+        colours = [colour for colour in ("red", "amber") if any(entry.colour == colour for entry in entries)]
+        by_status = [_places([entry for entry in entries if entry.colour == colour]) for colour in colours]
+        if len(colours) > 1:
+            by_status[1] = f"{STATUS['amber'].removeprefix('● ').lower()}: {by_status[1]}"
+        rows.append((worst, "; ".join(by_status)))
     return sorted(rows, key=lambda row: row[0].colour, reverse=True)
 
 
 def _places(entries: list[Diagnostic]) -> str:
-    """Diagnostics of one kind and one colour: "caution: greedy 124 (snIPS, DR), uniform 110 (DR)"; empty for none."""
+    """Diagnostics of one kind and one colour: "greedy 124 (snIPS, DR), uniform 110 (DR)"."""
     values = dict[str, list[str]]()
     for entry in entries:
         values.setdefault(f"{entry.policy} {_diagnostic_cell(entry).text}", []).append(entry.estimator)
-    places = ", ".join(f"{value} ({', '.join(names)})" for value, names in values.items())
-    return f"{STATUS[entries[0].colour].removeprefix('● ').lower()}: {places}" if entries else ""
+    return ", ".join(f"{value} ({', '.join(names)})" for value, names in values.items())
 
 
 def _prior_check(check: PriorCheck) -> str:

@@ -171,10 +171,11 @@ def _hashes(*texts: str) -> str:
 
 
 def _image(spec: Mapping[str, Any], kind: str) -> bytes:
-    themed = {**spec, "config": plots.theme()}
+    theme = plots.theme()
+    options: dict[str, Any] = {"vl_spec": {**spec, "config": theme}, "format_locale": theme["locale"]["number"]}
     if kind == "svg":
-        return vl_convert.vegalite_to_svg(themed).encode()
-    return vl_convert.vegalite_to_png(themed, scale=2.0)
+        return vl_convert.vegalite_to_svg(**options).encode()
+    return vl_convert.vegalite_to_png(**options, scale=2.0)
 
 
 def _json(value: Any) -> str:
@@ -208,13 +209,12 @@ def _cards(decision: Decision) -> str:
 
 def _answer(decision: Decision) -> str:
     """The first screen below the verdict: the gain in its unit, what speaks against it, what to do next, and why."""
-    against = sentences.blockers(decision)
-    caution = "What to be careful about" if decision.verdict == "ship" else "What stands in the way of shipping"
-    larger = sentences.passed_over(decision)
+    against, larger = sentences.blockers(decision), sentences.passed_over(decision)
     answer = _listed(
         {
             "Gain": sentences.gain_sentence(decision),
-            caution: against,
+            "What stands in the way of shipping": against,
+            "What to be careful about": sentences.concerns(decision),
             "Why not a larger gain": larger,
             "What to do next": decision.next_step,
         }

@@ -64,12 +64,15 @@ class HiddenCause(Tabular):
     @property
     def sentence(self) -> str:
         """The answer in plain words."""
-        gain = signed_number(self.gain.value)
+        return self.sentence_about(f"the model's gain of {signed_number(self.gain.value)}")
+
+    def sentence_about(self, gain: str) -> str:
+        """The answer in plain words, where `gain` names the model's gain: "it" below a sentence that gives it."""
         if self.gain.value == 0.0:
             return "The gain is zero, so there is nothing for a hidden cause to overturn."
         measure = "in every round" if self.bound == "round" else "(root mean square)"
         text = (
-            f"To bring the model's gain of {gain} to zero, a hidden cause would have to bias rewards by "
+            f"To bring {gain} to zero, a hidden cause would have to bias rewards by "
             f"{number(self.tipping)} {measure}, always in the most harmful direction."
         )
         strongest = self.columns[0] if self.columns and self.columns[0].strength > 0 else None

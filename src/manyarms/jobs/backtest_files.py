@@ -53,7 +53,7 @@ def backtest_files(
     given = with_defaults("backtest_files", options, BacktestOptions)
     if given.time is None:
         raise InputError(
-            "is needed: it tells which rounds came first.", 'Name the column of times, as in time="at".',
+            "is needed: it says which rounds came first.", 'Name the column of times, as in time="at".',
             argument="time", flag_remedy="Name the column of times with --time.",
         )  # fmt: skip
     posterior = None if model is None else as_posterior(model)

@@ -108,7 +108,7 @@ def doctor(
     items = None if catalog is None else as_source(catalog)
     source.need([name for role, name in named.items() if role not in ("id", "category")])
     if items is not None:
-        items.need([name for role, name in named.items() if role in ("id", "category")])
+        items.need([name for role, name in named.items() if role in ("id", "category")], "the catalog")
     sample = _with_codes(source, SAMPLE)
     actions = [] if items is None else _with_codes(items, None)
     if not sample or sample[0].n_rows == 0:

@@ -221,13 +221,19 @@ class Evaluation(Tabular):
         for name, row in zip(names, self.rows, strict=True):
             line = f"{name:<{width}}"
             if row.value is not None:
-                line += f"  {row.value}"
+                line += f"  {_with_place(row.value, 'value')}"
             if row.gain is not None:
                 figures = str(replace(row.gain, warnings=()))
                 line += f"  gain {figures}, better with probability {percent(row.gain.probability_positive)}"
-                line += str(row.gain).removeprefix(figures)
-            lines.append(line + "".join(f"  {estimator} {estimate}" for estimator, estimate in row.estimates.items()))
+                line += _with_place(row.gain, "gain").removeprefix(figures)
+            others = row.estimates.items()
+            lines.append(line + "".join(f"  {name} {_with_place(one, f'estimates[{name!r}]')}" for name, one in others))
         return "\n".join(lines)
+
+
+def _with_place(estimate: Estimate, place: str) -> str:
+    """An estimate as text, with the place of its warnings in a `PolicyResult`."""
+    return str(estimate).replace("see .warnings", f"see .{place}.warnings")
 
 
 def evaluate(

@@ -225,8 +225,9 @@ def _record(row: PolicyResult) -> dict[str, Any]:
         "model": None if row.value is None else _plain_estimate(row.value),
         "difference": None if gain is None else _plain_estimate(gain),
         "probability_beats_logged": None if gain is None else gain.probability_positive,
-        "estimators": {name: _plain_estimate(estimate) for name, estimate in row.estimates.items()},
-        "left_out": dict(row.left_out),
+        # By the names that a user writes: snips, not snIPS.
+        "estimators": {name.lower(): _plain_estimate(estimate) for name, estimate in row.estimates.items()},
+        "left_out": {name.lower(): reason for name, reason in row.left_out.items()},
         "warnings": list(row.all_warnings),
     }
 

@@ -13,7 +13,7 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
-from manyarms._base.checks import as_count
+from manyarms._base.checks import as_count, as_text
 from manyarms._base.files import PathLike, updating
 from manyarms._base.job_options import (
     CatalogOptions,
@@ -165,8 +165,9 @@ def fit_files(
         )
     refuse_overwriting(out, logs, given.catalog)
     likelihood = likelihood_named(given.likelihood, given.noise_std)
-    actions = open_catalog(given, action, only(options, CatalogOptions))
     source = open_logs(logs, on_rows)
+    source.need([as_text("action", action)], "the log")  # before the catalog is asked for a column of this name
+    actions = open_catalog(given, action, only(options, CatalogOptions))
     read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
     stream = cast(LogStream, read)
 
@@ -244,8 +245,9 @@ def _updated(
     given = with_defaults("update_files", options, UpdateOptions)
     before = _as_updatable(model)
     assert before.features is not None
-    grown = _grown(before, open_catalog(given, action, only(options, CatalogOptions), required=False))
     source = open_logs(logs, on_rows)
+    source.need([as_text("action", action)], "the log")  # before the catalog is asked for a column of this name
+    grown = _grown(before, open_catalog(given, action, only(options, CatalogOptions), required=False))
     stream = read_logs(
         source, before.features.columns, action, reward, propensity, grown.catalog, features=before.features,
         n_actions=grown.n_actions if grown.catalog is None else None, **only(options, LogOptions),

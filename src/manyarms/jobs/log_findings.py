@@ -336,7 +336,9 @@ def _support(actions: ColumnProfile, categories: Mapping[Any, Any], roles: RoleG
 
 def _picks(picks: ColumnProfile, ids: ColumnProfile, action: str) -> Iterator[Row]:
     strange = [value for value in picks.counts if value not in ids.counts and other_type(value) not in ids.counts]
-    problem = f"columns {action} and {picks.name} both hold items. We take {action} for the items that were shown."
+    problem = (
+        f"columns {action} and {picks.name} both hold items. We assume that {action} holds the items that were shown."
+    )
     remedy = (
         f"Evaluate the other as the picks of a recommender: --policies {picks.name}=column:{picks.name}. If the items "
         f"in {picks.name} were shown instead, run doctor again with --action {picks.name}."
@@ -364,11 +366,11 @@ def _propensities(logs: LogPass, roles: RoleGuess, ids: ColumnProfile | None) ->
     mean = total / n
     error = float(np.sqrt(max(square / n - mean**2, 0.0) / n))
     seen, known = actions.n_distinct, None if ids is None else ids.n_distinct
-    remedy = "Check that it is the probability of the item that was shown, in this context, when it was shown."
+    remedy = "Check that the column holds the probability of the item that was shown, in this context, at that time."
     if mean + 5 * error + 1e-9 < 0.9 * seen:
         problem = (
-            f"the mean of 1 / propensity is {mean:.3g}. It should be at least {seen:,}, the number of items shown, so "
-            "the propensities are too large."
+            f"the mean of 1 / propensity is {mean:.3g}. If every item could be shown in every round, it would be at "
+            f"least {seen:,}, the number of items shown."
         )
         yield "problem", roles.propensity, problem, remedy
     elif known is not None and mean - 5 * error > 1.1 * known:

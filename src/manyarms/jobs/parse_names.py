@@ -103,8 +103,9 @@ def estimator_named(text: str, posterior: Posterior | None = None) -> Estimator:
     if ESTIMATORS[kind]:
         arguments.append(number if ESTIMATORS[kind] == FLOOR else _required(text, number))
     make = WITH_REWARD_MODEL[kind] if with_model else WITHOUT_MODEL[kind]
-    # Named with its number, so that two estimators with different numbers have different names.
-    return make(*arguments, name=text.strip())
+    # Spelled as on every page, snIPS for snips, and named with its number, so that different numbers differ in name.
+    own: str = make.name  # pyright: ignore[reportFunctionMemberAccess]
+    return make(*arguments, name=text.strip().replace(kind, own, 1) if own.lower() == kind else text.strip())
 
 
 WITHOUT_MODEL: dict[str, Callable[..., Estimator]] = {
@@ -149,7 +150,8 @@ def _parse(text: str, known: dict[str, str], role: str) -> tuple[str, float | No
     name, colon, rest = as_text(f"the name of the {role}", text).strip().partition(":")
     if name not in known:
         near = get_close_matches(name, known, 1)
-        problem = f"there is no {role} {name!r}; there are {', '.join(known)}."
+        plural = "policies" if role == "policy" else f"{role}s"
+        problem = f"there is no {role} {name!r}; the {plural} are {', '.join(known)}."
         own = "For your own, pass column:NAME, table:FILE or shares:FILE." if role == "policy" else ""
         raise InputError(problem, f"Did you mean {near[0]}?" if near else own)
     if not colon:

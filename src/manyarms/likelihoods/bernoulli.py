@@ -34,7 +34,7 @@ class Bernoulli(Likelihood):
     expected: Literal["quadrature", "probit"] = "quadrature"
     requirement = "must be 0 or 1 under Bernoulli"
     remedy = "Use Gaussian for other numbers, Poisson for counts, Hurdle for amounts with many zeros."
-    flag_remedy = "Use --likelihood gaussian for other numbers, --likelihood poisson for counts."
+    flag_remedy = "Use --likelihood poisson for counts, or --likelihood gaussian for other numbers."
 
     def __post_init__(self) -> None:
         check_choice("treatment", self.treatment, ("variational", "laplace", "paper"))

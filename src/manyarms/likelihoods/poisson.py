@@ -29,7 +29,7 @@ class Poisson(Likelihood):
     treatment: Treatment = "variational"
     requirement = "must be counts 0, 1, 2, ... up to 2^53 under Poisson"
     remedy = "Use LogNormal for positive amounts, Hurdle for amounts with many zeros, Gaussian for other numbers."
-    flag_remedy = "Use --likelihood log-normal for positive amounts, --likelihood gaussian for other numbers."
+    flag_remedy = "Use --likelihood log-normal for positive amounts, or --likelihood gaussian for other numbers."
 
     def __post_init__(self) -> None:
         check_choice("treatment", self.treatment, ("variational", "laplace"))

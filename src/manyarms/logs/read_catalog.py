@@ -102,10 +102,10 @@ def _check_id(catalog: Any, action: str) -> None:
     columns = as_source(catalog).columns
     if action not in columns:
         raise InputError(
-            f"the catalog has no column {action!r}, the name of the actions in the logs; its columns are "
+            f"the catalog has no column {action!r}, the action column of the logs; its columns are "
             f"{', '.join(columns)}.",
-            "Name its column of ids: id=.",
-            flag_remedy="Name its column of ids: --id COLUMN.",
+            "Name the catalog's id column with id=.",
+            flag_remedy="Name the catalog's id column with --id COLUMN.",
         )
 
 

@@ -245,7 +245,7 @@ def _age_rule(given: Any, after: datetime | None) -> AgeRule | None:
         return None
     if given.time is None:
         raise InputError(
-            "need the time of each round, and so does after.",
+            "need the time of each round." if after is None else "need the time of each round, and so does after.",
             'Name the column of times, as in time="at".',
             argument="half_life and maturity",
             flag_remedy="Name the column of times with --time.",

@@ -99,7 +99,7 @@ def _compared(
     """The name of the best candidate, the comparison if there was one, and a note on it."""
     names = list(candidates)
     if len(names) == 1:
-        return names[0], None, "actions are independent, as the catalog has no metadata that relate them"
+        return names[0], None, "one effect shared by all actions; no metadata of a catalog relate them further"
     exact = likelihood.treatment == "exact"
     rounds, folds = (EXACT_ROUNDS, EXACT_FOLDS) if exact else (OTHER_ROUNDS, OTHER_FOLDS)
     try:

@@ -94,14 +94,14 @@ class PriorComparison(Tabular):
     def __repr__(self) -> str:
         wide = max(5, *(min(len(row.name), 22) for row in self.rows))
         lines = [
-            f"{'prior':<{wide}}  {'learned':>7}  {'log evidence':>12}  {'to best':>9}  {'held-out':>9}  "
-            f"{'to best ± s.e.':>19}  verdict"
+            f"{'prior':<{wide}}  {'values learned':>14}  {'log evidence':>12}  {'minus best':>10}  {'held-out':>9}  "
+            f"{'minus best ± s.e.':>19}  verdict"
         ]
         for row in self.rows:
             apart = "-" if row.verdict == "best" else f"{row.difference:.3g} ± {_number(row.error, '.2g')}"
             lines.append(
-                f"{shorten(row.name, wide):<{wide}}  {row.n_learned:>7}  "
-                f"{_number(row.log_evidence, '.6g'):>12}  {_number(row.evidence_difference, '.4g'):>9}  "
+                f"{shorten(row.name, wide):<{wide}}  {row.n_learned:>14}  "
+                f"{_number(row.log_evidence, '.6g'):>12}  {_number(row.evidence_difference, '.4g'):>10}  "
                 f"{row.held_out:>9.5g}  {apart:>19}  {row.verdict}"
             )
         lines.append(f"held-out: mean log score per round, {self.n_folds} folds, {self.n_rounds:,.10g} rounds")
@@ -354,5 +354,8 @@ def _number(number: float | None, form: str) -> str:
     return "?" if number is None else f"{number:{form}}"
 
 
-_MAXIMISED = "evidence of a learned prior is at its maximum; for the held-out score it was learned anew"
+_MAXIMISED = (
+    "the log evidence is that of the prior learned from all rounds; for the held-out score, the prior is learned again "
+    "in every fold"
+)
 _NO_EVIDENCE = 'treatment "paper" has no evidence, so its priors are compared by held-out score alone'

@@ -250,7 +250,7 @@ def learnable_means(
         elif not column.any():
             notes.append(f"{group.name}: its effects move no logged action on the whole; their mean stays as given")
         elif _spans(spanned, column):
-            notes.append(f"{group.name}: its mean cannot be distinguished from {spanned_by[-1]}; it stays as given")
+            notes.append(f"{group.name}: its mean cannot be told apart from {spanned_by[-1]}, so it is not learned")
         else:
             spanned.append(column)
             spanned_by.append(f"the mean of {group.name}")
@@ -261,8 +261,8 @@ def learnable_means(
 
 
 def _single_effect_note(name: str, in_constant: bool) -> str:
-    which = "the mean of the constant column is learned, others stay" if in_constant else "the mean stays"
-    return f"{name}: one effect does not show both its mean and its spread; {which} as given"
+    which = "only the mean of the constant column is learned" if in_constant else "the mean is not learned"
+    return f"{name}: a mean and a spread cannot both be learned from one effect, so {which}"
 
 
 def _moved(prior: HierarchicalGaussian, where: slice, actions: Int[Array, " m"]) -> Float[Array, " m"]:
