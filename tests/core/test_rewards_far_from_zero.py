@@ -57,6 +57,14 @@ def test_log_evidence_keeps_its_digits_in_one_fit_in_updates_and_in_sums(offset)
         assert_allclose(condition(prior, statistics, 1.0).log_evidence, truth, **close)
 
 
+def test_nearly_collinear_features_keep_the_digits_of_rewards_that_only_their_difference_explains():
+    rng, offset = np.random.default_rng(0), 1e9
+    z, w, noise = rng.normal(size=(3, 30))
+    logs = ma.LoggedData(np.column_stack([z, z + 1e-3 * w]), np.arange(30) % K, 1e6 * w + noise, n_actions=K)
+    log_evidence = ma.fit(logs, wide_prior(offset), ma.Gaussian(1.0)).log_evidence
+    assert_allclose(log_evidence, exact_log_evidence(logs, offset), rtol=0, atol=2e-5)
+
+
 def test_batches_buffers_and_scaled_weights_keep_the_digits():
     logs, prior, offset = rounds(1e8), wide_prior(1e8), 1e8
     total = StatisticsSum(K, D)

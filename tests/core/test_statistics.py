@@ -1,10 +1,13 @@
 """Statistics are sums over rounds, and those of two logs add up."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import manyarms as ma
+from manyarms.core.statistics import StatisticsSum
 
 
 def dense_sums(statistics):
@@ -49,3 +52,44 @@ def test_statistics_are_sums_over_rounds_and_add_up(n):
 def test_statistics_of_other_catalogs_do_not_add():
     with pytest.raises(ma.errors.ShapeError, match="3 actions"):
         _ = ma.Statistics.empty(3, 2) + ma.Statistics.empty(4, 2)
+
+
+def sums_in_batches(ends, in_place, capacity=64):
+    """Statistics of 300 rounds, added batch by batch, through a buffer that is smaller than all of them."""
+    rng = np.random.default_rng(5)
+    x, a, r = rng.normal(size=(300, 3)), rng.integers(0, 8, 300), rng.normal(size=300)
+    total = StatisticsSum(9, 3)
+    total._capacity = capacity
+    n_in_place = 0
+    for start, end in pairwise([0, *ends, 300]):
+        rows = slice(start, end)
+        features = place = total.room(end - start) if in_place else None
+        if place is None:
+            features = x[rows]
+        else:
+            place[...] = x[rows]
+            n_in_place += 1
+        total.add_rounds(features, a[rows], r[rows])
+    return total.total(), n_in_place
+
+
+@pytest.mark.parametrize("ends", [[], [64, 128], [1, 2, 70, 71, 200], range(10, 300, 10)])
+def test_statistics_are_the_same_to_the_last_bit_however_rounds_are_batched_and_wherever_features_are_read(ends):
+    whole, _ = sums_in_batches([], in_place=False)
+    for in_place in (False, True):
+        got, n_in_place = sums_in_batches(ends, in_place)
+        assert (n_in_place > 0) == (in_place and len(ends) > 0)
+        assert_array_equal(got.rows.actions, whole.rows.actions)
+        assert_array_equal(got.rows.rounds, whole.rows.rounds)
+        assert_array_equal(got.sums.squares, whole.sums.squares)
+        assert_array_equal(got.sums.about, whole.sums.about)
+
+
+def test_weights_count_where_features_were_read_into_the_sum():
+    rng = np.random.default_rng(6)
+    x, a, r, w = rng.normal(size=(50, 3)), rng.integers(0, 4, 50), rng.normal(size=50), rng.uniform(0.5, 2.0, 50)
+    total = StatisticsSum(4, 3)
+    place = total.room(50)
+    place[...] = x
+    total.add_rounds(place, a, r, w)
+    assert_allclose(dense_sums(total.total()), dense_sums(ma.Statistics.of_rounds(x, a, r, 4, w)), rtol=1e-14)

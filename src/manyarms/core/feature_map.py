@@ -65,9 +65,9 @@ class Numeric(Feature):
         return unchecked_numbers_of(self.column, column)
 
     def fill(self, out: Float[Array, "n k"], raw: Array) -> None:
-        np.subtract(raw, self.mean, out=out[:, 0])
-        if self.std != 1.0:
-            out /= self.std
+        # Numbers that lie apart are written once, since that takes longer than the arithmetic.
+        centred = raw if self.mean == 0.0 else raw - self.mean
+        out[:, 0] = centred if self.std == 1.0 else centred / self.std
 
 
 @dataclass(frozen=True)
@@ -213,8 +213,11 @@ class FeatureMap(Saved):
         Raises:
             InputError: If a value is missing or of the wrong type; the message names its column and row.
         """
-        raw = [feature.read(column_of(table, feature.column)) for feature in self.features]
-        out = np.empty((table.num_rows, self.dim))
+        return self.write(table, np.empty((table.num_rows, self.dim)))
+
+    def write(self, table: pa.Table | pa.RecordBatch, out: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """φ of every row, written to memory that is there already: new memory costs more than the features."""
+        raw, finite = [feature.read(column_of(table, feature.column)) for feature in self.features], True
         starts = np.cumsum([int(self.intercept), *(len(feature.names) for feature in self.features)])
         # Columns become rows: in chunks, so that both stay in the cache.
         for rows in chunks(len(out), 1 << 12):
@@ -225,7 +228,8 @@ class FeatureMap(Saved):
             if self.expansion is not None:
                 with np.errstate(over="ignore", invalid="ignore"):
                     out[rows, starts[-1] :] = self.expansion(out[rows, : starts[-1]])
-        if not all_finite(out):
+            finite = finite and all_finite(out[rows])
+        if not finite:
             self._refuse(table, out)
         return out
 
@@ -379,8 +383,12 @@ class StackedMap(FeatureMap):
         """The names of all features, map by map."""
         return tuple(name for part in self.maps for name in part.names)
 
-    def __call__(self, table: pa.Table | pa.RecordBatch) -> Float[Array, "n d"]:
-        return np.hstack([part(table) for part in self.maps])
+    def write(self, table: pa.Table | pa.RecordBatch, out: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        start = 0
+        for part in self.maps:
+            part.write(table, out[:, start : start + part.dim])
+            start += part.dim
+        return out
 
     def part(self, contexts: Float[Array, "n d"], features: FeatureMap) -> Float[Array, "n k"]:
         """The columns of one of the maps."""

@@ -222,6 +222,15 @@ class StatisticsSum:
         """Number of rounds at the beginning of the buffer that stay there because their actions are rare."""
         self._sums = _SumTable(n_actions, dim + 1)
 
+    def room(self, n_rounds: int) -> Float[Array, "n d"] | None:
+        """Memory for the features of the rounds that are added next; those found there are not copied.
+
+        None where they do not fit into the buffer at once.
+        """
+        self._make_room(n_rounds)
+        end = self._filled + n_rounds
+        return self._rounds[self._filled : end, : self.dim] if 0 < end <= len(self._actions) else None
+
     def add_rounds(
         self,
         features: Float[Array, "n d"],
@@ -292,7 +301,9 @@ class StatisticsSum:
             start = 0
             for column in columns:
                 width = 1 if column.ndim == 1 else column.shape[1]
-                self._rounds[target, start : start + width] = column[source].reshape(count, width)
+                place, given = self._rounds[target, start : start + width], column[source].reshape(count, width)
+                if not _is_there(given, place):
+                    place[...] = given
                 start += width
             self._filled, done = self._filled + count, done + count
 
@@ -346,9 +357,10 @@ class StatisticsSum:
             with np.errstate(over="ignore", invalid="ignore"):
                 so_far += np.matmul(x.swapaxes(1, 2), copy, out=more)
                 fits = about[own]
-                new = np.flatnonzero(fits[:, 0, -1] == 0.0)
-                if len(new):
-                    fits[new, 0, :-1], fits[new, 0, -1] = _fitted(x[new], more[new]), 1.0
+                new = fits[:, 0, -1] == 0.0
+                if new.any():
+                    some = slice(None) if new.all() else np.flatnonzero(new)
+                    fits[some, 0, :-1], fits[some, 0, -1] = _fitted(x[some], more[some]), 1.0
                 copy[:, :, -1] -= np.matmul(x[:, :, :-1], fits[:, 0, :-1, None])[:, :, 0]
                 gap = copy[:, :, -1:]
                 fits[:, 1] += np.matmul(copy.swapaxes(1, 2), gap)[:, :, 0]
@@ -357,20 +369,34 @@ class StatisticsSum:
         for_each(work, groups.blocks(summed, limit=BLOCK))
 
 
+def _is_there(given: Array, place: Array) -> bool:
+    """True if an array of the shape of a place is that place in memory."""
+    first, second = (array.__array_interface__["data"][0] for array in (given, place))
+    return first == second and given.strides == place.strides
+
+
 def _fitted(rounds: Float[Array, "b c e"], squares: Float[Array, "b e e"]) -> Float[Array, "b d"]:
     """Weights that fit the rounds of an action closely; any will do, the closer the fewer digits are lost later."""
-    d = squares.shape[1] - 1
-    gram = squares[:, :d, :d]
-    size = np.sqrt(np.einsum("bjj->bj", gram))
-    size = np.where((size > 0) & np.isfinite(size), size, 1.0)
-    unit = np.nan_to_num(gram / size[:, :, None] / size[:, None, :], posinf=0.0, neginf=0.0)
-    # Large enough for collinear features; the second step makes up for it.
-    np.einsum("bjj->bj", unit)[...] += d * _RIDGE
-    out = np.zeros((len(rounds), d))
-    for _ in range(2):
-        gap = rounds[:, :, -1] - np.matmul(rounds[:, :, :-1], out[:, :, None])[:, :, 0]
-        moment = np.einsum("bcd,bc->bd", rounds[:, :, :-1], gap) / size
-        out += np.linalg.solve(unit, moment[:, :, None])[:, :, 0] / size
+    features, rewards, d = rounds[:, :, :-1], rounds[:, :, -1], squares.shape[2] - 1
+    size = np.sqrt(np.einsum("bjj->bj", squares[:, :d, :d]))
+    # No entry is larger than those of the diagonal.
+    known = np.isfinite(size).all(axis=1)
+    scale = np.where((size > 0) & known[:, None], 1.0 / np.where(size > 0, size, 1.0), 1.0)
+    unit = squares[:, :d, :d] * scale[:, :, None]
+    unit *= scale[:, None, :]
+    unit[~known] = 0.0
+    # Large enough for collinear features.
+    ridge = d * _RIDGE
+    np.einsum("bjj->bj", unit)[...] += ridge
+    first = np.linalg.solve(unit, (squares[:, :d, d] * scale)[:, :, None])[:, :, 0]
+    out = first * scale
+    gap = rewards - np.matmul(features, out[:, :, None])[:, :, 0]
+    # Another step takes at most this from the squares of the gap: nothing worth it, unless features are collinear.
+    most = 2 * ridge * np.einsum("bd,bd->b", first, first)
+    more = np.flatnonzero(most > 0.75 * np.einsum("bc,bc->b", gap, gap))
+    if len(more):
+        moment = np.matmul(gap[more, None], features[more])[:, 0] * scale[more]
+        out[more] += np.linalg.solve(unit[more], moment[:, :, None])[:, :, 0] * scale[more]
     return np.where(np.isfinite(out).all(axis=1, keepdims=True), out, 0.0)
 
 

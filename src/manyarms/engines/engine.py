@@ -8,6 +8,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+from jaxtyping import Float
+
+from manyarms._base.checks import Array
 from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.core.statistics import Statistics
 from manyarms.errors import InputError
@@ -28,6 +31,10 @@ class Tally(ABC, Generic[Answer]):
     @abstractmethod
     def take(self, rounds: LoggedData) -> None:
         """Add a batch of rounds."""
+
+    def memory(self, n_rounds: int) -> Float[Array, "n d"] | None:
+        """Memory for the contexts of the batch that is read next; None where any will do."""
+        return None
 
     @abstractmethod
     def merge(self, answer: Answer, /) -> None:
@@ -96,7 +103,7 @@ class Engine(ABC):
 def pass_over(logs: Logs, task: Task[Answer]) -> Answer:
     """The answer to a task over all rounds, batch by batch in this process."""
     tally = task.begin()
-    for batch in logs.batches():
+    for batch in logs.batches(memory=tally.memory) if isinstance(logs, LogStream) else logs.batches():
         tally.take(batch)
     return tally.answer()
 

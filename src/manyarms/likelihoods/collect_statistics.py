@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -36,6 +36,8 @@ class StatisticsTask(Task[CollectedStatistics]):
     """A task that collects statistics, which are merged action by action."""
 
     kinds = (CollectedStatistics, Statistics, ActionRows, ActionSums)
+    keeps_contexts: ClassVar[bool] = False
+    """True if it adds contexts as they are, so that they can be read into the memory of the sum."""
     likelihood: Likelihood
 
     @abstractmethod
@@ -55,6 +57,9 @@ class StatisticsTally(Tally[CollectedStatistics]):
         self._task, self._statistics = task, StatisticsSum(n_actions, dim)
         self._numbers: Float[Array, " q"] = np.zeros(q)
 
+    def memory(self, n_rounds: int) -> Float[Array, "n d"] | None:
+        return self._statistics.room(n_rounds) if self._task.keeps_contexts else None
+
     def take(self, rounds: LoggedData) -> None:
         self._task.likelihood.check(rounds.rewards, rounds.weights)
         self._numbers += self._task.add(rounds.counted(), self._statistics)
@@ -71,6 +76,7 @@ class StatisticsTally(Tally[CollectedStatistics]):
 class CollectStatistics(StatisticsTask):
     """Collect the sufficient statistics under an exact likelihood; the one number is the log Jacobian."""
 
+    keeps_contexts = True
     likelihood: Likelihood
     n_actions: int
     dim: int

@@ -20,7 +20,7 @@ from manyarms.core.feature_map import StackedMap
 from manyarms.core.logged_data import COLUMNS
 from manyarms.errors import InputError
 from manyarms.logs.age_rule import AgeRule
-from manyarms.logs.row_reader import DroppedRows, RowReader
+from manyarms.logs.row_reader import DroppedRows, Memory, RowReader
 from manyarms.logs.sources import Source
 
 IN_MEMORY = (
@@ -94,12 +94,15 @@ class LogStream:
     def __repr__(self) -> str:
         return f"LogStream({self.n_actions:,} actions, d={self.dim}, context {', '.join(self.features.columns)})"
 
-    def batches(self, size: int = BATCH) -> Iterator[LoggedData]:
-        """The rounds in order, at most `size` at a time. Errors raised on the way count rows from the first of all."""
+    def batches(self, size: int = BATCH, memory: Memory | None = None) -> Iterator[LoggedData]:
+        """The rounds in order, at most `size` at a time. Errors raised on the way count rows from the first of all.
+
+        Contexts are written to what `memory` gives for so many rounds, where it gives something.
+        """
         first, dropped = self.source.first_row, DroppedRows()
         for batch in self.source.batches(self.reader.columns, as_count("size", size)):
             with rows_from(first, self.source.place_of):
-                rounds, left_out = self.reader.rounds(batch)
+                rounds, left_out = self.reader.rounds(batch, memory)
                 dropped += left_out
                 if len(rounds):
                     yield rounds

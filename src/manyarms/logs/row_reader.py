@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC
 from hashlib import blake2b
@@ -23,6 +23,9 @@ from manyarms.core.logged_data import check_candidates
 from manyarms.errors import DataTypeError, InputError, NonFiniteError
 from manyarms.logs.age_rule import AgeRule, local_time, seconds_between
 from manyarms.model_file.save import Saved
+
+Memory = Callable[[int], Float[Array, "n d"] | None]
+"""Gives memory for the contexts of the next n rounds, which are used before the next ones are read; None for none."""
 
 ROW = "row"
 """The column of row numbers in tables that `score` writes, and among the columns that logs keep."""
@@ -126,10 +129,12 @@ class RowReader:
         """The names of all columns that are read, each once."""
         return tuple(dict.fromkeys([*self.roles.columns, *self.kept]))
 
-    def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, DroppedRows]:
-        """The rounds of a batch, and the rows that were left out."""
+    def rounds(self, batch: pa.RecordBatch, memory: Memory | None = None) -> tuple[LoggedData, DroppedRows]:
+        """The rounds of a batch, and the rows that were left out; `memory` is where contexts are to be written."""
         table, actions, decay, times, dropped = self._kept(batch)
-        return self._logged(table, actions, decay, times), dropped
+        place = None if memory is None else memory(table.num_rows)
+        contexts = self.features(table) if place is None else self.features.write(table, place)
+        return self._logged(table, contexts, actions, decay, times), dropped
 
     def _kept(
         self, batch: pa.RecordBatch
@@ -142,10 +147,10 @@ class RowReader:
         wanted = mature & fresh
         mapped = 0
         if self.unknown == "other" and self.catalog is not None:
-            mapped = int((~known & wanted).sum())
+            mapped = int(np.count_nonzero(~known & wanted))
             actions, known = np.where(known, actions, self.catalog.find([OTHER])[0]), np.ones_like(known)
         kept = known & wanted
-        counts = (int(rows.sum()) for rows in (~known & wanted, ~mature & fresh, kept & ahead, ~fresh))
+        counts = (int(np.count_nonzero(rows)) for rows in (~known & wanted, ~mature & fresh, kept & ahead, ~fresh))
         unknown, immature, n_ahead, counted = counts
         dropped = DroppedRows(missing, unknown, immature, mapped, n_ahead, counted, spelled)
         if not kept.all():
@@ -157,6 +162,7 @@ class RowReader:
     def _logged(
         self,
         table: pa.Table,
+        contexts: Float[Array, "n d"],
         actions: Int[Array, " n"],
         decay: Float[Array, " n"] | None,
         times: pa.ChunkedArray | None,
@@ -168,7 +174,7 @@ class RowReader:
         if decay is not None:
             weights = decay if weights is None else weights * decay
         columns = dict(
-            contexts=self.features(table),
+            contexts=contexts,
             actions=actions,
             rewards=numbers_of(self.roles.reward, column_of(table, self.roles.reward)),
             propensities=as_propensities(numbers(self.roles.propensity), len(actions)),

@@ -50,6 +50,10 @@ class ChoiceMap(FeatureMap):
     def __call__(self, table: pa.Table | pa.RecordBatch) -> Float[Array, "n k"]:
         """The choices in every row; an error names the column and the row."""
 
+    def write(self, table: pa.Table | pa.RecordBatch, out: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        out[...] = self(table)
+        return out
+
     def __eq__(self, other: object) -> bool:
         return self is other
 
