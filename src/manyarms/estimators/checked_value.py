@@ -93,7 +93,7 @@ class _Prepared:
 
     @property
     def reasons(self) -> float:
-        """How far the log hides reasons from the model: 0 if residuals show none, 1 if they do or cannot tell.
+        """The extent to which the log hides reasons: 0 if residuals show none, 1 if they do or cannot tell.
 
         Where the doubt about the model's own choices is not measured, nothing is known to be absent.
         """
@@ -332,7 +332,7 @@ class Checked(Estimator):
     def _checked(self, comparison: _Comparison, error: ModelError) -> Estimate:
         residuals, errors, doubts = comparison.policy, self._errors(comparison, error), comparison.doubts
         spread = float(np.hypot(comparison.spread, max(doubts)))
-        sides, doubtful = (_prior_sides(std, doubts, errors) for std in (comparison.spread, 0.0))
+        sides, doubtful = (PriorSide.pair(std, doubts, errors) for std in (comparison.spread, 0.0))
         with np.errstate(over="ignore", invalid="ignore"):
             evidence = ResidualEvidence.collect(residuals, comparison.baseline, error, spread)
         figures = (evidence.model, evidence.baseline, evidence.inverse_size, evidence.spread, evidence.context_error)
@@ -440,16 +440,6 @@ def _model_error(parts: Sequence[_Prepared], rounds: PolicyResiduals, propensiti
     else:
         error = ModelError.fixed(scale)
     return error.at_least(least) if least > 0 else error
-
-
-def _prior_sides(
-    spread: float, doubts: tuple[float, float], errors: tuple[ModelError, ModelError]
-) -> tuple[PriorSide, PriorSide]:
-    """The prior below and above what the model says."""
-    below, above = (
-        PriorSide(float(np.hypot(spread, doubt)), error) for doubt, error in zip(doubts, errors, strict=True)
-    )
-    return below, above
 
 
 def _mean(shares: Float[Array, " p"], values: Sequence[float]) -> float:

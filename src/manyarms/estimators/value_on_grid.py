@@ -181,6 +181,14 @@ class PriorSide:
     std: float
     error: ModelError
 
+    @classmethod
+    def pair(
+        cls, spread: float, doubts: tuple[float, float], errors: tuple[ModelError, ModelError]
+    ) -> tuple[PriorSide, PriorSide]:
+        """The sides below and above, from what the model leaves, and the doubt and the error of either side."""
+        below, above = (cls(float(np.hypot(spread, doubts[side])), errors[side]) for side in (0, 1))
+        return below, above
+
     def parts(self, size: float, distance: float) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
         """The variances of its normal parts where values count as shares of a size, and their shares."""
         stds, shares = self.error.normal_parts()
