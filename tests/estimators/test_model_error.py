@@ -123,3 +123,10 @@ def test_rounds_of_weight_zero_are_no_rounds_wherever_their_predictions_lie():
     learned = ModelError.learn(all_rounds, propensities)
     # Not to the last digit: the size of the log, which the counts add up to, is that of all rounds.
     assert_allclose(learned.shares @ learned.scales, expected.shares @ expected.scales, rtol=0.02)
+
+
+@pytest.mark.parametrize(("reasons", "share"), [(0.0, 0.1), (0.5, 0.55), (1.0, 1.0)])
+def test_downwards_a_tenth_of_the_error_is_left_where_the_log_hides_no_reasons(reasons, share):
+    error = ModelError(np.array([0.0, 0.5, 2.0]), np.array([0.2, 0.5, 0.3]))
+    assert_allclose(error.downwards(reasons).scales, [0.0, 0.5 * share, 2.0 * share])
+    assert_allclose(error.downwards(reasons).shares, error.shares)

@@ -126,3 +126,33 @@ def test_a_model_of_clicks_that_needs_a_trend_is_not_held_to_be_right(likelihood
     assert learned_slope == pytest.approx(slope, abs=0.05)
     assert (learned_slope == 0.0) == (slope == 0.0)
     assert (error.scales.min() == 0.0) == may_be_right
+
+
+@pytest.mark.parametrize(
+    ("slope", "likelihood", "options", "is_known", "expected"),
+    [
+        (0.0, ma.Gaussian(0.5), {}, True, 0.0),
+        (-0.15, ma.Gaussian(0.5), {}, True, 0.95),
+        (0.0, ma.Bernoulli(), {}, True, 1.0),
+        (0.0, ma.Gaussian(0.5), {}, False, 1.0),
+        (0.0, ma.Gaussian(0.5), {"n_folds": 0}, True, 1.0),
+    ],
+    ids=["none", "a trend", "clicks", "estimated propensities", "own choices not doubted"],
+)
+def test_a_log_hides_reasons_if_its_residuals_show_them_or_cannot_tell(slope, likelihood, options, is_known, expected):
+    logs = clicks_for_reasons(slope)
+    train, test = logs.take(np.arange(2000)), logs.take(np.arange(2000, 4000))
+    if not is_known:
+        test = ma.LoggedData(test.contexts, test.actions, test.rewards, n_actions=4)
+    posterior = ma.fit(train, ma.priors.independent(4, dim=1), likelihood)
+    reasons = ma.Checked(posterior, **options)._prepare(test, ma.Uniform(4), None).reasons
+    assert reasons == pytest.approx(expected, abs=0.05)
+
+
+def test_the_trust_in_a_trend_is_the_share_of_its_square_that_is_not_noise():
+    seen, propensities = rounds(-0.2)
+    trend = SurpriseTrend.learn(seen, propensities)
+    least_squares = np.polyfit(-np.log(propensities), seen.logs.rewards - seen.at_logged, 1)[0]
+    assert_allclose(trend.trust, trend.slope / least_squares, rtol=1e-9)
+    assert 0.9 < trend.trust < 1.0
+    assert SurpriseTrend.learn(seen, np.full(N, 0.25)).trust == 0.0

@@ -27,12 +27,12 @@ from manyarms.core.estimate import NormalMixture
 from manyarms.core.logged_data import COLUMNS
 from manyarms.estimators.estimator import Estimator, check_target
 from manyarms.estimators.logging_policy import propensities_of
-from manyarms.estimators.model_error import USUAL, ModelError
+from manyarms.estimators.model_error import OF_CLICKS, USUAL, ModelError
 from manyarms.estimators.policy_residuals import PolicyResiduals
 from manyarms.estimators.reward_model import CrossFit, CrossUpdate, FittedModel, RewardModel
 from manyarms.estimators.selection_doubt import SelectionDoubt
 from manyarms.estimators.surprise_trend import SurpriseTrend
-from manyarms.estimators.value_on_grid import ResidualEvidence, value_on_grid
+from manyarms.estimators.value_on_grid import PriorSide, ResidualEvidence, value_on_grid
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
 from manyarms.linalg.threads import one_blas_thread
 from manyarms.posterior import RewardPosterior
@@ -77,12 +77,32 @@ class _Prepared:
 
         A straight line added to a linear model is a linear model with one more feature, which may be right. Added to a
         click rate it is not: it can lead out of [0, 1], and a model of clicks has no feature that would do the same.
+        If the propensities are estimated, a trend may also show that these are wrong, which no feature mends.
         """
-        return self.trend.slope == 0.0 or isinstance(self.posterior.expected_rewards, LinearScores)
+        return self.trend.slope == 0.0 or (self.is_linear and not self.is_estimated)
+
+    @property
+    def is_linear(self) -> bool:
+        """True where expected rewards are linear in the contexts."""
+        return isinstance(self.posterior.expected_rewards, LinearScores)
+
+    @property
+    def is_estimated(self) -> bool:
+        """True where the propensities are estimated."""
+        return any(self.estimated.values())
+
+    @property
+    def reasons(self) -> float:
+        """The extent to which the log hides reasons: 0 if residuals show none, 1 if they do or cannot tell.
+
+        Where the doubt about the model's own choices is not measured, nothing is known to be absent.
+        """
+        can_tell = self.is_linear and not self.is_estimated and isinstance(self.model, CrossUpdate)
+        return self.trend.trust if can_tell else 1.0
 
     @cached_property
     def error(self) -> ModelError:
-        return _model_error(self.scale, self.least_scale, self.rounds, self.propensities, self.may_be_right)
+        return _model_error([self], self.rounds, self.propensities)
 
 
 @dataclass(frozen=True)
@@ -93,7 +113,8 @@ class _Comparison:
         policy: The policy on these rounds.
         baseline: The baseline on these rounds; None for the value of the policy alone.
         spread: The posterior standard deviation of the value or the gain.
-        doubt: The standard deviation of the model's error that its choice of the policy reveals.
+        doubts: The standard deviations, downwards and upwards, of the error that the model's own choice reveals.
+        reasons: How far the log hides reasons from the model, from 0 to 1.
         figures: Diagnostics that the model, the propensities and the fingerprints give.
         warnings: The warnings of the model.
         is_pooled: True if the model has learned from the same rounds that evaluate it, one part from the other.
@@ -103,7 +124,8 @@ class _Comparison:
     policy: PolicyResiduals
     baseline: PolicyResiduals | None
     spread: float
-    doubt: float
+    doubts: tuple[float, float]
+    reasons: float
     figures: dict[str, float]
     warnings: tuple[str, ...]
     is_learned: bool
@@ -117,7 +139,7 @@ class _Comparison:
         baselines = [part.baseline for part in parts if part.baseline is not None]
         figures = {
             # A flag of one part is a flag of all; other figures are means over rounds.
-            name: float(max(values) if name in _FLAGS else shares @ np.array(values))
+            name: float(max(values)) if name in _FLAGS else _mean(shares, values)
             for name in parts[0].figures
             if len(values := [part.figures[name] for part in parts if name in part.figures]) == len(parts)
         }
@@ -126,8 +148,12 @@ class _Comparison:
             baseline=PolicyResiduals.join(baselines, logs) if baselines else None,
             # The models of the parts have the same form and err alike, so their errors count as fully correlated: the
             # standard deviation of the mean is the mean of the standard deviations. This can only be too wide.
-            spread=float(shares @ np.array([part.spread for part in parts])),
-            doubt=float(shares @ np.array([part.doubt for part in parts])),
+            spread=_mean(shares, [part.spread for part in parts]),
+            doubts=(
+                _mean(shares, [part.doubts[0] for part in parts]),
+                _mean(shares, [part.doubts[1] for part in parts]),
+            ),
+            reasons=max(part.reasons for part in parts),
             figures=figures,
             warnings=tuple(dict.fromkeys(text for part in parts for text in part.warnings)),
             is_learned=all(part.is_learned for part in parts),
@@ -273,7 +299,8 @@ class Checked(Estimator):
             policy=self._residuals(policy, prepared, eligible),
             baseline=None if baseline is None else self._residuals(baseline, prepared, eligible),
             spread=model.std if model.posterior_std is None else model.posterior_std,
-            doubt=self._doubt(policy, baseline, prepared, eligible),
+            doubts=self._doubts(policy, baseline, prepared, eligible),
+            reasons=prepared.reasons,
             figures={
                 **{key: model.diagnostics[key] for key in _MODEL_FIGURES if key in model.diagnostics},
                 **({} if policy.repeats_log else prepared.estimated),
@@ -283,30 +310,39 @@ class Checked(Estimator):
             is_learned=bool(policy.learned_from),
         )
 
-    def _doubt(self, policy: Policy, baseline: Policy | None, prepared: _Prepared, eligible: Any) -> float:
-        """The doubt about the model if its own rounds chose the policy or the baseline; else zero."""
+    def _doubts(
+        self, policy: Policy, baseline: Policy | None, prepared: _Prepared, eligible: Any
+    ) -> tuple[float, float]:
+        """The doubt about the model, downwards and upwards, if its own rounds chose the policy or the baseline."""
         sides = (policy,) if baseline is None else (policy, baseline)
         if not any(any_shared(side.learned_from, self.posterior.learned_from) for side in sides):
-            return 0.0
+            return 0.0, 0.0
         doubt = prepared.doubt
-        return 0.0 if doubt is None else doubt.std(policy, baseline, prepared.logs, eligible)
+        return (0.0, 0.0) if doubt is None else doubt.stds(policy, baseline, prepared.logs, eligible)
+
+    def _errors(self, comparison: _Comparison, error: ModelError) -> tuple[ModelError, ModelError]:
+        """The error of the model for this policy, downwards and upwards. A scale that is fixed is that of all."""
+        if self.scale is not None:
+            return error, error
+        if comparison.is_learned:
+            return error.downwards(comparison.reasons).at_least(self.least_scale), error
+        return error, error.at_least(USUAL)
 
     @one_blas_thread()
     def _checked(self, comparison: _Comparison, error: ModelError) -> Estimate:
-        residuals, doubt = comparison.policy, comparison.doubt
-        spread = float(np.hypot(comparison.spread, doubt))
-        # Whoever fixes the scale fixes it for every policy.
-        above = error if self.scale is not None or comparison.is_learned else error.at_least(USUAL)
+        residuals, errors, doubts = comparison.policy, self._errors(comparison, error), comparison.doubts
+        spread = float(np.hypot(comparison.spread, max(doubts)))
+        sides, doubtful = (PriorSide.pair(std, doubts, errors) for std in (comparison.spread, 0.0))
         with np.errstate(over="ignore", invalid="ignore"):
             evidence = ResidualEvidence.collect(residuals, comparison.baseline, error, spread)
         figures = (evidence.model, evidence.baseline, evidence.inverse_size, evidence.spread, evidence.context_error)
         if comparison.is_pooled:
-            evidence, spread = evidence.of_learned_rounds(comparison.spread), doubt
+            evidence, sides = evidence.of_learned_rounds(comparison.spread), doubtful
         check_overflow("weights, rewards or their squares", np.array(figures))
-        result = value_on_grid(evidence, spread, error, above)
+        result = value_on_grid(evidence, *sides)
         median, offset = result.median, evidence.baseline
-        more = value_on_grid(evidence.with_more_rounds(2.0, median), spread, error, above)
-        unchecked = value_on_grid(replace(evidence, observed=None, context_error=0.0), doubt, error, above)
+        more = value_on_grid(evidence.with_more_rounds(2.0, median), *sides)
+        unchecked = value_on_grid(replace(evidence, observed=None, context_error=0.0), *doubtful)
         diagnostics = {
             **comparison.figures,
             "mean_weight": residuals.mean_weight,
@@ -367,9 +403,7 @@ def pooled_difference(parts: Sequence[tuple[Checked, Policy, Policy, LoggedData]
     joined = _Comparison.join([comparison for comparison, _ in pairs], logs)
     rounds = PolicyResiduals.join([prepared.rounds for _, prepared in pairs], logs)
     propensities = np.concatenate([prepared.propensities for _, prepared in pairs])
-    first = parts[0][0]
-    may_be_right = all(prepared.may_be_right for _, prepared in pairs)
-    return first._checked(joined, _model_error(first.scale, first.least_scale, rounds, propensities, may_be_right))
+    return parts[0][0]._checked(joined, _model_error([prepared for _, prepared in pairs], rounds, propensities))
 
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:
@@ -393,19 +427,23 @@ def _trend(rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> Surpris
     """The trend of the residuals with surprise, if test policies speak for it; else none."""
     trend = SurpriseTrend.learn(rounds, propensities)
     plain, corrected = (ModelError.learn(side, propensities) for side in (rounds, trend.corrected(rounds)))
-    return trend if corrected.log_evidence > plain.log_evidence else replace(trend, slope=0.0)
+    return trend if corrected.log_evidence > plain.log_evidence else replace(trend, slope=0.0, trust=0.0)
 
 
 @one_blas_thread()
-def _model_error(
-    scale: float | None, least: float, rounds: PolicyResiduals, propensities: Float[Array, " n"], may_be_right: bool
-) -> ModelError:
-    """The model's error of a given scale, or as these rounds teach it, but not below the least."""
+def _model_error(parts: Sequence[_Prepared], rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> ModelError:
+    """The model's error of a given scale, or as the rounds of all parts teach it, but not below the least."""
+    scale, least = parts[0].scale, parts[0].least_scale
     if scale is None:
-        error = ModelError.learn(rounds, propensities, may_be_right=may_be_right)
+        error = ModelError.learn(rounds, propensities, may_be_right=all(part.may_be_right for part in parts))
+        error = error if all(part.is_linear for part in parts) else error.times(OF_CLICKS)
     else:
         error = ModelError.fixed(scale)
     return error.at_least(least) if least > 0 else error
+
+
+def _mean(shares: Float[Array, " p"], values: Sequence[float]) -> float:
+    return float(shares @ np.array(values))
 
 
 _MODEL_FIGURES = ("unsupported_mass", "prior_share")

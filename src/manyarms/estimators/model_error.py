@@ -9,7 +9,7 @@ share of the value, and it will miss the value of a candidate by a similar share
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -26,6 +26,10 @@ RIGHT = 0.1
 """The probability that a model is right, before the log has been seen."""
 MARGIN = 3.0
 """A candidate may be farther from the log than the test policies: its error may be larger by this factor."""
+OVERRATING = 0.1
+"""The share of an error that is left downwards, for a learned policy on a log that shows no hidden reasons."""
+OF_CLICKS = 5.0 / 3.0
+"""The errors of a model that is not linear are larger by this factor than its test policies tell."""
 TAILS = 3
 """Degrees of freedom of the half-Student factor of an error's standard deviation: some models fail badly."""
 N_TESTS = 5
@@ -93,7 +97,23 @@ class ModelError:
 
     def at_least(self, scale: float) -> ModelError:
         """The error if its scale is known to be no smaller than this."""
-        return ModelError(np.maximum(self.scales, scale), self.shares)
+        return replace(self, scales=np.maximum(self.scales, scale))
+
+    def times(self, factor: float) -> ModelError:
+        """The error if all scales are larger by a factor."""
+        return replace(self, scales=factor * self.scales)
+
+    def downwards(self, reasons: float) -> ModelError:
+        """The error by which a model overrates a policy that was learned from a log.
+
+        A model shrinks what it learns towards its prior, so it rather underrates good policies. It overrates them where
+        the log was written for reasons that it does not know, or where a policy takes what was lucky, which
+        `selection_doubt` counts.
+
+        Args:
+            reasons: 0 where residuals show no such reasons, 1 where they show them beyond doubt.
+        """
+        return self.times(OVERRATING + (1.0 - OVERRATING) * reasons)
 
     def normal_parts(self) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
         """The error as a mixture of normal distributions around zero: their standard deviations and shares.

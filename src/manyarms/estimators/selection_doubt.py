@@ -29,17 +29,22 @@ class SelectionDoubt:
     before: Posterior
     after: Posterior
 
-    def std(self, policy: Policy, baseline: Policy | None, logs: LoggedData, eligible: Any = None) -> float:
-        """The standard deviation of the model's error that is still left, of a value or of the gain over a baseline.
+    def stds(
+        self, policy: Policy, baseline: Policy | None, logs: LoggedData, eligible: Any = None
+    ) -> tuple[float, float]:
+        """The standard deviation of the model's error that is still left, downwards and upwards.
+
+        It is that of a value, or of the gain over a baseline.
 
         If the prior is right, posterior means are a martingale: the step from `before` to `after` has mean zero, and
         the variance of `before` minus that of `after`, also for a policy that the rounds of `before` chose. What its
         square has beyond that is an error of the prior, of which the further rounds have removed a part. What is left
-        may be larger by the margin of `model_error`.
+        may be larger by the margin of `model_error`. It has the direction of the step, so the other side is zero.
         """
         first, second = (_answer(side, policy, baseline, logs, eligible) for side in (self.before, self.after))
         explained = max(_posterior_std(first) ** 2 - _posterior_std(second) ** 2, 0.0)
-        return MARGIN * float(np.sqrt(max((first.value - second.value) ** 2 - explained, 0.0)))
+        left = MARGIN * float(np.sqrt(max((first.value - second.value) ** 2 - explained, 0.0)))
+        return (left, 0.0) if first.value > second.value else (0.0, left)
 
 
 def _posterior_std(estimate: Estimate) -> float:

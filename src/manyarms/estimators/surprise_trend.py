@@ -26,12 +26,14 @@ class SurpriseTrend:
         level: The mean residual of the log, to the same extent.
         surprises: (n,) s_i of the logged rounds.
         mean: Their mean s̄.
+        trust: How much of the slope exceeds its noise, from 0, where there is no trend, to 1.
     """
 
     slope: float
     level: float
     surprises: Float[Array, " n"]
     mean: float
+    trust: float = 0.0
 
     @classmethod
     def learn(cls, rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> SurpriseTrend:
@@ -53,7 +55,7 @@ class SurpriseTrend:
         rest = apart * (residuals - slope * apart)
         error = standard_error(rest, rounds.logs, rounds.logs.groups) * float(counts.sum()) / square
         trusted = max(0.0, 1.0 - (error / slope) ** 2)
-        return cls(trusted * slope, trusted * rounds.mean_residual, surprises, mean)
+        return cls(trusted * slope, trusted * rounds.mean_residual, surprises, mean, trusted)
 
     def corrected(self, policy: PolicyResiduals) -> PolicyResiduals:
         """A policy with the rewards that model and trend expect together.

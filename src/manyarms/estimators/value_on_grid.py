@@ -169,9 +169,33 @@ class GridValue:
         return (high - low) / NORMAL_WIDTH
 
 
-def value_on_grid(
-    evidence: ResidualEvidence, posterior_std: float, error: ModelError, error_above: ModelError | None = None
-) -> GridValue:
+@dataclass(frozen=True)
+class PriorSide:
+    """The prior of the value on one side of what the model says.
+
+    Attributes:
+        std: The standard deviation that the model leaves if it is right, and the doubt about its own choices.
+        error: How far the model is off, as a share of the value.
+    """
+
+    std: float
+    error: ModelError
+
+    @classmethod
+    def pair(
+        cls, spread: float, doubts: tuple[float, float], errors: tuple[ModelError, ModelError]
+    ) -> tuple[PriorSide, PriorSide]:
+        """The sides below and above, from what the model leaves, and the doubt and the error of either side."""
+        below, above = (cls(float(np.hypot(spread, doubts[side])), errors[side]) for side in (0, 1))
+        return below, above
+
+    def parts(self, size: float, distance: float) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
+        """The variances of its normal parts where values count as shares of a size, and their shares."""
+        stds, shares = self.error.normal_parts()
+        return np.maximum((self.std / size) ** 2 + (stds * distance) ** 2, FINEST**2), shares
+
+
+def value_on_grid(evidence: ResidualEvidence, below: PriorSide, above: PriorSide) -> GridValue:
     """The value of a policy on a grid, given model and residuals.
 
     On the axis u = arcsinh(V / knee), the prior has the model as its median. On either side it is a mixture of normal
@@ -180,30 +204,28 @@ def value_on_grid(
 
     Args:
         evidence: The evidence of the log.
-        posterior_std: The posterior standard deviation of the value, if the model is right.
-        error: How far the model is off, as a share of the value.
-        error_above: The same where the value is higher than the model says; None for no difference.
+        below: The prior where the value is lower than the model says.
+        above: The prior where it is higher.
     """
     if evidence.inverse_size == 0.0 and evidence.observed is not None:
         # The policy does what the baseline does: there is nothing to be unsure of.
         return _certain(evidence.observed, evidence)
-    knee = KNEE * max(evidence.size, posterior_std)
+    knee = KNEE * max(evidence.size, below.std, above.std)
     if knee < SMALLEST:
         # All rewards are zero, and the model is sure of it.
         return _certain(evidence.centre, evidence)
     middle = float(np.arcsinh(evidence.centre / knee))
-    own = posterior_std / np.hypot(evidence.centre, knee)
-    sides = [_prior_parts(evidence, own, side) for side in (error, error_above or error)]
-    values = _grid(evidence, middle, np.sqrt(np.sort(np.concatenate([variances for variances, _ in sides]))), knee)
+    parts = [side.parts(float(np.hypot(evidence.centre, knee)), evidence.distance) for side in (below, above)]
+    values = _grid(evidence, middle, np.sqrt(np.sort(np.concatenate([variances for variances, _ in parts]))), knee)
     if len(values) < 2:
         return _certain(float(np.clip(evidence.centre, evidence.low, evidence.high)), evidence)
     squares = (np.arcsinh(values / knee) - middle) ** 2
     start = int(np.searchsorted(values, evidence.centre))
-    below, above = (
-        (shares[:, None] * np.exp(-0.5 * part / variances[:, None]) / np.sqrt(variances)[:, None]).sum(axis=0)
-        for part, (variances, shares) in zip((squares[:start], squares[start:]), sides, strict=True)
-    )
-    log_density = np.log(np.concatenate([below, above]) + _TINY) - np.log(np.hypot(values, knee))
+    densities = [
+        (shares[:, None] * np.exp(-0.5 * square / variances[:, None]) / np.sqrt(variances)[:, None]).sum(axis=0)
+        for square, (variances, shares) in zip((squares[:start], squares[start:]), parts, strict=True)
+    ]
+    log_density = np.log(np.concatenate(densities) + _TINY) - np.log(np.hypot(values, knee))
     if evidence.observed is not None:
         variance = evidence.variance(values)
         log_density -= 0.5 * ((evidence.observed - values) / np.sqrt(variance)) ** 2 + 0.5 * np.log(variance)
@@ -212,14 +234,6 @@ def value_on_grid(
     middles = 0.5 * (values[1:] + values[:-1])
     blur = np.full(len(middles), np.sqrt(evidence.context_error))
     return GridValue(NormalMixture(middles, blur, shares / shares.sum()))
-
-
-def _prior_parts(
-    evidence: ResidualEvidence, own: float, error: ModelError
-) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
-    """The variances of the parts of the prior on the axis, and their shares."""
-    stds, shares = error.normal_parts()
-    return np.maximum(own**2 + (stds * evidence.distance) ** 2, FINEST**2), shares
 
 
 def _share_of_error(baseline: PolicyResiduals, variance: float, error: ModelError, posterior_std: float) -> float:
