@@ -20,7 +20,8 @@ from manyarms.linalg.indexing import chunks
 TILE_NUMBERS = 1 << 25
 """The number of probabilities in a tile: 0.3 GB, of which there are a few copies at once."""
 
-_COPIES = 6
+_COPIES, _SET_COPIES = 6, 4
+"""The number of arrays of the size of a tile that are needed at once, and more of them for every kind of sets."""
 
 
 @dataclass(frozen=True)
@@ -129,22 +130,23 @@ class RoundsOnDevice:
             DeviceError: If a tile of a single round would not fit.
         """
         (n, d), K, predicted = rounds.contexts.shape, rounds.n_actions, rounds.predicted
-        sets = [None if given is None else given for given in (rounds.sets, rounds.eligible)]
-        held = sum(given.members.nnz + len(given.which) for given in sets if given is not None)
+        sets = [given for given in (rounds.sets, rounds.eligible) if given is not None]
+        held = sum(given.members.nnz + len(given.which) for given in sets)
         means = 0 if predicted is None else predicted.means.size
-        fixed, per_round = 8 * (n * (d + 1) + 12 * K * d + means + held), 8 * _COPIES * K
+        fixed = 8 * (n * (d + 1) + 12 * K * d + means + held)
+        per_round = 8 * (_COPIES + _SET_COPIES * len(sets)) * K
         require_memory(
             device, fixed + per_round, f"training on {n:,} rounds of {K:,} actions",
             'Learn from fewer rounds, or use device="cpu".',
         )  # fmt: skip
         fitting = max(1, (free_memory(device) - fixed) // per_round)
-        placed = [None if given is None else _DeviceSets.copy(given, device) for given in sets]
         return cls(
             device,
             min(max(MIN_ROWS, TILE_NUMBERS // K), fitting),
             upload(rounds.contexts, device),
             load_torch().from_numpy(np.array(rounds.actions)).to(device),
-            *placed,
+            sets=None if rounds.sets is None else _DeviceSets.copy(rounds.sets, device),
+            eligible=None if rounds.eligible is None else _DeviceSets.copy(rounds.eligible, device),
             means=None if predicted is None else upload(predicted.means, device),
         )
 
