@@ -28,6 +28,8 @@ from manyarms.gpu.click_sums import ClickRounds
 from manyarms.gpu.device_draws import DeviceDraws, DrawnActions
 from manyarms.gpu.device_top_k import DeviceBounds, DeviceMeans
 from manyarms.gpu.half_screen import TileShape
+from manyarms.learners import LBFGS, Adam
+from manyarms.learners.device_objective import DeviceObjective
 from manyarms.likelihoods.bernoulli import Bernoulli
 from manyarms.likelihoods.likelihood import HERMITE
 from manyarms.likelihoods.logistic_expectations import EXPONENTIAL_COEFFICIENTS
@@ -366,6 +368,106 @@ def plain_click_step(
     return S, V
 
 
+def plain_objective(
+    x: torch.Tensor, actions: torch.Tensor, rewards: torch.Tensor, weights: torch.Tensor, step: int = 1 << 25
+) -> tuple[float, torch.Tensor]:
+    """IPS under uniform logging and its gradient, by automatic differentiation in blocks of rounds."""
+    K, total = len(weights), 0.0
+    weights = weights.detach().requires_grad_()
+    for part in torch.arange(len(x), device=DEVICE).split(max(1, step // K)):
+        chosen = torch.softmax(x[part] @ weights.T, dim=1).gather(1, actions[part, None])[:, 0]
+        value = (chosen * K * rewards[part]).sum() / len(x)
+        value.backward()
+        total += float(value.detach())
+    gradient = weights.grad
+    assert gradient is not None
+    return total, gradient
+
+
+def training(limit: dict[str, float]) -> list[dict[str, Any]]:
+    """An objective of softmax learners with its gradient, and policies learned on the GPU and on the processor."""
+    d, rows = 16, []
+    for K, n in ((1000, 1_000_000), (100_000, 10_000)):
+        learner = ma.IPSLearner(training=ma.Training(ridge=0.0))
+        rounds = learner.training_rounds(softmax_logs(K, n, d), None)
+        here = learner.training.objective(rounds, learner.criterion)
+        there = DeviceObjective.place(here, DEVICE)
+        weights = np.random.default_rng(1).normal(size=(K, d)) / 4
+        placed = torch.from_numpy(weights).to(DEVICE)
+        x, actions, rewards = (
+            torch.from_numpy(np.array(part)).to(DEVICE) for part in (rounds.contexts, rounds.actions, rounds.rewards)
+        )
+        value, gradient = there.value_and_gradient(weights)
+        expected = here.value_and_gradient(weights)
+        rows.append({
+            "stage": "training", "d": d, "n": n, "K": K, "kind": f"{K:,} actions",
+            "ms": milliseconds(lambda t=there, w=placed: t.value_and_gradient(w), 11),
+            "plain_ms": milliseconds(lambda x=x, a=actions, r=rewards, w=placed: plain_objective(x, a, r, w), 3, 1),
+            # Probabilities are written once and read twice, for their sums and for the gradient.
+            "floor_ms": max(4 * n * K * d / limit["float64"], 3 * 8 * n * K / limit["copy"]),
+            "error": {
+                "value": abs(value / expected[0] - 1),
+                "gradient": float(np.linalg.norm(gradient - expected[1]) / np.linalg.norm(expected[1])),
+            },
+        })  # fmt: skip
+        print(rows[-1], flush=True)
+    return rows + learned_policies()
+
+
+def learned_policies() -> list[dict[str, Any]]:
+    """Whole trainings, and how far the two policies are apart."""
+    (K, n, d), rows = (1000, 100_000, 16), []
+    logs = softmax_logs(K, n, d)
+    model = ma.fit(logs.take(np.arange(n // 2)), ma.priors.independent(K, dim=d))
+
+    def learners(device: str) -> dict[str, Any]:
+        settings = ma.Training(LBFGS(30), imitation=0.01, device=device)
+        adam = ma.Training(Adam(batch_size=4096), rng=np.random.default_rng(0), device=device)
+        return {
+            "IPS": ma.IPSLearner(training=settings), "snIPS": ma.SNIPSLearner(training=settings),
+            "DR": ma.DRLearner(model, training=settings), "MIPS": ma.MIPSLearner(np.arange(K) % 50, training=settings),
+            "snIPS by Adam": ma.SNIPSLearner(training=adam),
+        }  # fmt: skip
+
+    learners("cuda")["IPS"].learn(logs)
+    for name, here in learners("cpu").items():
+        row, policies = {"stage": "learned policy", "K": K, "n": n, "d": d, "learner": name}, []
+        for device, learner in (("cuda", learners("cuda")[name]), ("cpu", here)):
+            policies.append(seconds(rows, {**row, "what": device}, lambda learner=learner: learner.learn(logs)))
+        values = [here.objective(policy, logs) for policy in policies]
+        rows[-1] |= {
+            "objective": values[1], "gap": abs(values[0] / values[1] - 1),
+            "weights": float(np.abs(policies[0].weights - policies[1].weights).max()),
+        }  # fmt: skip
+        print(rows[-1], flush=True)
+    return rows
+
+
+def softmax_logs(K: int, n: int, d: int) -> ma.LoggedData:
+    """Rounds under uniform logging, with rewards that depend on action and context."""
+    rng = np.random.default_rng(0)
+    x, actions = rng.normal(size=(n, d)), rng.integers(0, K, n)
+    mean = np.einsum("nd,nd->n", x, rng.normal(size=(K, d))[actions]) / d**0.5
+    uniform = ma.Uniform(K)
+    return ma.LoggedData(x, actions, mean + rng.normal(size=n), np.full(n, 1 / K), K, logging_policy=uniform)
+
+
+def values(limit: dict[str, float]) -> list[dict[str, Any]]:
+    """The value of a greedy policy whose choices are made on the GPU, and what the choices alone take of it."""
+    (n, d), rows = (1_000_000, 16), []
+    prior, x, actions, _ = click_logs(K, n, d, 1000)
+    rewards = np.random.default_rng(1).normal(size=n)
+    posterior = ma.fit(ma.LoggedData(x, actions, rewards, n_actions=K), prior)
+    policy = ma.Greedy(posterior, device="cuda")
+    policy.actions(x[:10])
+    for size in (10_000, 100_000):
+        row = {"stage": "value", "K": K, "d": d, "n": size}
+        for what in ("first", "again"):
+            seconds(rows, {**row, "what": f"choices, {what}"}, lambda size=size: policy.actions(x[:size]))
+            seconds(rows, {**row, "what": f"value, {what}"}, lambda size=size: posterior.value(policy, x[:size]))
+    return rows
+
+
 def click_logs(K: int, n: int, d: int, n_categories: int) -> tuple[Any, Any, Any, Any]:
     """A prior with one effect per category, contexts, actions of which few are frequent, and clicks."""
     rng = np.random.default_rng(0)
@@ -440,6 +542,8 @@ def decision(limit: dict[str, float]) -> list[dict[str, Any]]:
         lambda: ma.learn_prior(logs, prior, ma.Bernoulli(), device="cuda"),
     )  # fmt: skip
     rows[-1] |= {"eta": learned.eta.tolist(), "memory": torch.cuda.max_memory_allocated()}
+    for what in ("first update", "further update"):
+        seconds(rows, {**row, "what": what, "n": held}, lambda: learned.posterior.update(further))
     policy = ma.Pessimistic(learned.posterior, device="cuda")
     seconds(rows, {**row, "what": "choice", "n": held}, lambda: policy.actions(further.contexts))
     verdict = seconds(
@@ -453,7 +557,7 @@ def decision(limit: dict[str, float]) -> list[dict[str, Any]]:
 
 STAGES: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "pessimistic": pessimistic, "thompson": thompson, "posterior": posterior, "clicks": clicks,
-    "learning": learning, "end_to_end": end_to_end, "decision": decision,
+    "training": training, "values": values, "learning": learning, "end_to_end": end_to_end, "decision": decision,
 }  # fmt: skip
 
 GOALS = {
@@ -468,12 +572,14 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = ["| stage | plain PyTorch, ms | ours, ms | floor, ms | goal, ms | difference from double precision |"]
     lines.append("|---|---|---|---|---|---|")
     for row in rows:
-        if "ms" not in row or row["stage"] not in ("greedy", "pessimistic", "thompson", "posterior", "clicks"):
+        if "ms" not in row or row["stage"] not in _IN_TABLE:
             continue
         goal = None if row.get("kind") == "wide" else GOALS.get((row["stage"], row["d"], row.get("n")))
         verdict = "" if goal is None else f"{goal:g}, {'met' if row['ms'] <= goal else 'missed'}"
         name = f"{row['stage']}, d = {row['d']}"
-        name += f", {row['n']:,} {'rounds' if row['stage'] == 'clicks' else 'contexts'}" if "n" in row else ""
+        name += (
+            f", {row['n']:,} {'rounds' if row['stage'] in ('clicks', 'training') else 'contexts'}" if "n" in row else ""
+        )
         name += f", {row['kind']}" if "kind" in row else ""
         error = row.get("error")
         name += f", {row['draws']:,} draws" if "draws" in row else ""
@@ -495,6 +601,7 @@ def write_page(page: Path, rows: list[dict[str, Any]]) -> None:
     page.write_text(f"{before}{_BEGIN}\n{table(rows)}\n{_END}{rest.split(_END, 1)[1]}", encoding="utf-8")
 
 
+_IN_TABLE = "greedy", "pessimistic", "thompson", "posterior", "clicks", "training"
 _BEGIN, _END = "<!-- times -->", "<!-- end of times -->"
 
 
@@ -522,7 +629,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--page", type=Path)
     parser.add_argument(
-        "--stages", default="greedy,ties,pessimistic,thompson,posterior,clicks,learning,end_to_end,decision"
+        "--stages",
+        default="greedy,ties,pessimistic,thompson,posterior,clicks,training,values,learning,end_to_end,decision",
     )
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()

@@ -1,5 +1,7 @@
 import numpy as np
+import pytest
 from oracles import DenseJoint, DenseProblem
+from problems import make_problem
 
 import manyarms as ma
 
@@ -34,3 +36,19 @@ def test_posteriors_stay_exact_where_the_data_outweigh_the_prior_in_some_directi
     assert np.abs(blocks - exact.blocks).max() < 1e-6 * scale
     assert np.abs(weights.latent_cov - exact.latent_cov).max() < 1e-6 * np.abs(exact.latent_cov).max()
     assert np.abs(weights.action_mean() - exact.action_mean).max() < 1e-8 * np.abs(exact.action_mean).max()
+
+
+@pytest.mark.parametrize("mixing_form", ["dense", "none", "one_hot", "sparse_effects"])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_variances_of_several_sums_are_those_of_the_dense_joint(mixing_form, grouped):
+    problem = make_problem(
+        3, n_actions=7, dim=3, n_rounds=30, mixing_form=mixing_form, cov_form="each", latent_form="full",
+        offset_form="none", latent_dim=4, action_scale=1.0, noise_std=0.7,
+    )  # fmt: skip
+    prior = problem.prior.grouped() if grouped else problem.prior
+    weights = ma.fit(problem.logs, prior, ma.Gaussian(0.7)).weights
+    vectors = np.random.default_rng(1).normal(size=(7, 4, 3))
+    parts = [(vectors[part], np.arange(7)[part]) for part in (slice(0, 5), slice(5, 7))]
+    blocks = DenseJoint(problem.dense).blocks
+    want = np.einsum("ajd,abde,bje->j", vectors, blocks, vectors)
+    np.testing.assert_allclose(weights.variances_of_sums(parts, 4), want, rtol=1e-10)

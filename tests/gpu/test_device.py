@@ -1,12 +1,11 @@
 """The argument `device`: what it accepts, and what policies do with it."""
 
 import sys
-import types
 from importlib.resources import files
 
 import numpy as np
 import pytest
-from device_cases import stand_in, torch_or_skip
+from device_cases import fake_torch, stand_in, torch_or_skip
 
 import manyarms as ma
 from manyarms.gpu.cuda_kernels import kernel_size
@@ -48,17 +47,6 @@ def test_expected_clicks_are_not_ranked_on_a_device(monkeypatch):
 def test_other_names_are_refused(value):
     with pytest.raises(ma.errors.InputError, match='must be "cpu", "cuda" or "cuda:1"'):
         as_device(value)
-
-
-def fake_torch(monkeypatch, count, free=0):
-    cuda = types.SimpleNamespace(
-        is_available=lambda: count > 0,
-        device_count=lambda: count,
-        mem_get_info=lambda device: (free, 1 << 40),
-        memory_reserved=lambda device: 3_000_000_000,
-        memory_allocated=lambda device: 1_000_000_000,
-    )
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
 
 
 def test_a_missing_gpu_is_an_error_with_a_remedy(monkeypatch):

@@ -182,6 +182,28 @@ def test_a_fit_on_a_device_is_the_fit(monkeypatch):
     assert again.log_evidence == pytest.approx(there.log_evidence, abs=1e-5) and len(again.trace) <= 3
 
 
+def test_refits_on_a_device_are_refits(monkeypatch):
+    torch_or_skip()
+    for module in ("posterior.reward_posterior", "estimators.reward_model"):
+        stand_in(monkeypatch, f"manyarms.{module}")
+    # The folds pass on the name of the device that stands in.
+    stand_in(monkeypatch, "manyarms.posterior.fit")
+    prior, logs = priors()["categories"], clicks()
+    posterior = ma.fit(logs.take(slice(0, 400)), prior, ma.Bernoulli())
+    here, there = posterior.refit(logs), posterior.refit(logs, device="cuda")
+    assert there.converged and there.log_evidence == pytest.approx(here.log_evidence, abs=1e-5)
+    np.testing.assert_allclose(there.weights.action_mean(), here.weights.action_mean(), atol=1e-3)
+    models = [
+        ma.CrossFit(prior, ma.Bernoulli(), n_folds=3, rng=np.random.default_rng(0), device=device)
+        for device in ("cpu", "cuda")
+    ]
+    greedy = ma.Greedy(posterior)
+    (logged, expected), (same, alike) = (model.predict(greedy, logs, None) for model in models)
+    np.testing.assert_allclose(same, logged, atol=1e-4)
+    np.testing.assert_allclose(alike, expected, atol=1e-4)
+    assert np.ptp(logged) > 0.1
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

@@ -49,6 +49,8 @@ def test_refit_linearises_anew():
     assert abs(again.latent_mode[0] - first.latent_mode[0]) > 0.5
     with pytest.raises(InputError, match="fit_nonlinear"):
         first.with_actions(np.ones((1, 1, 1)), offset=np.zeros(1)).refit(many)
+    with pytest.raises(InputError, match="nonlinear hierarchy"):
+        first.refit(many, device="cuda")
 
 
 def test_starts_that_do_not_fit_are_refused():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -216,16 +216,20 @@ class HierarchicalGaussian(Saved):
 
     def variance_of(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> float:
         """Var Σ_a v_aᵀ θ_a for distinct actions: Σ_a v_aᵀ S_a v_a + ‖Fᵀ u‖², u = Σ_a (T_a W_a)ᵀ v_a (docs/maths.md)."""
-        spread, u = 0.0, np.zeros(self.latent_dim)
+        parts = cache_chunks(len(actions), self.mixing.product_size)
+        return float(self.variances_of_sums(((vectors[part][:, None], actions[part]) for part in parts), 1)[0])
+
+    def variances_of_sums(self, parts: Iterable[tuple[Array, Array]], count: int) -> Float[Array, " c"]:
+        """Var Σ_a v_ajᵀ θ_a for j = 1, ..., `count`, given the (m, count, d) vectors and (m,) actions of every part."""
+        out, u = np.zeros(count), np.zeros((count, self.latent_dim))
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in cache_chunks(len(actions), self.mixing.product_size):
-                ids, v = actions[part], vectors[part]
-                pulled, moved = self._pull_back(v[:, None], ids)
-                own = self.action_covariance.times_root(pulled, ids)
-                spread += float(np.sum(own**2)) + float(np.sum(moved**2))
-                u += self.mixing.apply_t(pulled[:, 0], ids)
-            total = spread + float(np.sum(self.latent_factor.apply_t(u) ** 2))
-        return float(check_overflow("variances", np.array(total)))
+            for vectors, actions in parts:
+                pulled, moved = self._pull_back(vectors, actions)
+                for part in (self.action_covariance.times_root(pulled, actions), moved):
+                    out += np.einsum("mcq,mcq->c", part, part)
+                u += self.mixing.apply_t_each(pulled, actions)
+            out += [np.sum(self.latent_factor.apply_t(row) ** 2) for row in u]
+        return check_overflow("variances", out)
 
     def variances_of(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, " m"]:
         """Var v_iᵀ θ_{a_i}, row by row, without the covariance of any action."""

@@ -70,9 +70,13 @@ class Mixing(Saved, ABC):
     def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
         """W_a ψ for every given ψ and action."""
 
-    @abstractmethod
     def apply_t(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, " p"]:
         """Σ_a W_aᵀ v_a."""
+        return self.apply_t_each(vectors[:, None], actions)[0]
+
+    @abstractmethod
+    def apply_t_each(self, vectors: Float[Array, "m c d"], actions: Int[Array, " m"]) -> Float[Array, "c p"]:
+        """Σ_a W_aᵀ v_aj for several vectors of every action."""
 
     @abstractmethod
     def root(self, factor: LatentFactor, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
@@ -136,8 +140,9 @@ class DenseMixing(Mixing):
         flat = self._tall(actions)
         return (latent @ flat.T).reshape(len(latent), len(actions), self.dim)
 
-    def apply_t(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, " p"]:
-        return vectors.reshape(-1) @ self._tall(actions)
+    def apply_t_each(self, vectors: Float[Array, "m c d"], actions: Int[Array, " m"]) -> Float[Array, "c p"]:
+        m, c, d = vectors.shape
+        return vectors.swapaxes(0, 1).reshape(c, m * d) @ self._tall(actions)
 
     def root(self, factor: LatentFactor, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
         return (self._tall(actions) @ factor.dense()).reshape(len(actions), self.dim, self.latent_dim)
@@ -268,10 +273,14 @@ class MixedEffects(Mixing):
             mixed = np.asarray(self.weights[actions] @ flat)
         return mixed.reshape(len(actions), len(latent), self.dim).swapaxes(0, 1)
 
-    def apply_t(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, " p"]:
-        if self._few_kinds(len(actions)):
-            return np.asarray(self._kind_weights.T @ self._sum_by_kind(vectors, actions)).reshape(-1)
-        return np.asarray(self.weights[actions].T @ vectors).reshape(-1)
+    def apply_t_each(self, vectors: Float[Array, "m c d"], actions: Int[Array, " m"]) -> Float[Array, "c p"]:
+        m, c, d = vectors.shape
+        flat = vectors.reshape(m, c * d)
+        if self._few_kinds(m):
+            sums = self._kind_weights.T @ self._sum_by_kind(flat, actions)
+        else:
+            sums = self.weights[actions].T @ flat
+        return np.asarray(sums).reshape(self.n_effects, c, d).swapaxes(0, 1).reshape(c, self.latent_dim)
 
     def root(self, factor: LatentFactor, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
         return factor.mixed_root(self.weights[actions], self.dim)

@@ -128,6 +128,16 @@ class ObservedRows(Saved):
         root = np.concatenate([g.root.reshape(-1, dim) for g in self.groups])
         return actions, root, np.concatenate([g.response.reshape(-1) for g in self.groups])
 
+    def split(self, actions: Int[Array, " m"]) -> tuple[ObservedRows, list[Array]]:
+        """The rows of some actions, without what no weights explain, and by group which actions are left."""
+        own, left = list[ObservedGroup](), list[Array]()
+        for group in self.groups:
+            inside = np.isin(group.actions, actions)
+            left.append(~inside)
+            if inside.any():
+                own.append(ObservedGroup(group.actions[inside], group.root[inside], group.response[inside]))
+        return ObservedRows(tuple(own), 0.0, 0.0), left
+
     def joined(self, other: ObservedRows) -> ObservedRows:
         """The rows of both. More than d rows of an action are folded by QR, which loses no digits."""
         groups, folded = self.groups or other.groups, 0.0
@@ -156,15 +166,21 @@ def group_rows(
 
 def merge_groups(groups: Sequence[ObservedGroup]) -> tuple[ObservedGroup, ...]:
     """Groups of observed rows of disjoint actions, those of equal rank merged into one."""
-    out = list[ObservedGroup]()
-    for rank in sorted({group.rank for group in groups}):
-        same = [(group.actions, group.root, group.response) for group in groups if group.rank == rank]
+    merged = merge_columns([(group.actions, group.root, group.response) for group in groups])
+    return tuple(ObservedGroup(*columns) for columns in merged)
+
+
+def merge_columns(groups: Sequence[tuple[Array, ...]]) -> list[tuple[Array, ...]]:
+    """Actions, their rows and other columns, merged where actions have equally many rows, and ascending."""
+    out = list[tuple[Array, ...]]()
+    for rank in sorted({columns[1].shape[1] for columns in groups}):
+        same = [columns for columns in groups if columns[1].shape[1] == rank]
         columns = same[0] if len(same) == 1 else [np.concatenate(parts) for parts in zip(*same, strict=True)]
         if np.any(np.diff(columns[0]) < 0):
             order = np.argsort(columns[0], kind="stable")
             columns = [column[order] for column in columns]
-        out.append(ObservedGroup(*map(frozen, columns)))
-    return tuple(out)
+        out.append(tuple(map(frozen, columns)))
+    return out
 
 
 @np.errstate(over="ignore", invalid="ignore")  # an overflow is reported where the rows are used

@@ -25,6 +25,7 @@ from manyarms.estimators.estimator import (
     check_target,
     diagnostic_warnings,
 )
+from manyarms.gpu.device import CPU, as_device
 from manyarms.likelihoods import Hurdle, Likelihood
 from manyarms.likelihoods.likelihood import as_likelihood
 from manyarms.posterior import RewardPosterior, fit
@@ -158,6 +159,7 @@ class CrossFit(FoldedModel):
         likelihood: The likelihood of the rewards.
         n_folds: The number of folds. When the logs have groups, each group is in one fold.
         rng: A NumPy generator. It is read once, here, so the folds stay the same.
+        device: "cuda" fits clicks on a GPU, as in `fit`.
     """
 
     def __init__(
@@ -167,7 +169,9 @@ class CrossFit(FoldedModel):
         *,
         n_folds: int = 5,
         rng: np.random.Generator,
+        device: str = CPU,
     ):
+        self.device = as_device(device)
         self.likelihood = likelihood if isinstance(likelihood, Hurdle) else as_likelihood(likelihood)
         priors = prior if isinstance(self.likelihood, Hurdle) and isinstance(prior, tuple) else (prior,)
         self._priors = tuple(as_instance("prior", p, HierarchicalGaussian, "a HierarchicalGaussian") for p in priors)
@@ -179,8 +183,8 @@ class CrossFit(FoldedModel):
         check_model_size(self.prior, logs)
         kept = logs.take(np.flatnonzero(~left_out))
         if isinstance(self.likelihood, Hurdle):
-            return fit(kept, (self.prior, self._priors[-1]), self.likelihood)
-        return fit(kept, self.prior, self.likelihood)
+            return fit(kept, (self.prior, self._priors[-1]), self.likelihood, device=self.device)
+        return fit(kept, self.prior, self.likelihood, device=self.device)
 
 
 class CrossUpdate(FoldedModel):

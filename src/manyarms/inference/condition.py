@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance, as_scalar, frozen
 from manyarms.core import MAX_DENSE_LATENT, HierarchicalGaussian, Statistics
-from manyarms.core.observed_rows import ObservedGroup, ObservedRows, observe
+from manyarms.core.observed_rows import ObservedGroup, ObservedRows, merge_columns, observe
 from manyarms.errors import NumericalError, ShapeError
-from manyarms.inference.latent_posterior import LatentEvidence, LatentPosterior, gather
+from manyarms.inference.latent_posterior import LatentEvidence, LatentPosterior, SummedEvidence, gather
 from manyarms.linalg.factor_and_solve import gram, lower_factor, solve_lower, solve_lower_t
 from manyarms.linalg.indexing import cache_chunks
 from manyarms.linalg.threads import one_blas_thread
@@ -43,10 +44,7 @@ def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: fl
     statistics = as_instance("statistics", statistics, Statistics, "Statistics of rounds")
     check_sizes(prior, statistics)
     noise_std = as_scalar("noise_std", noise_std, above=1e-150, below=1e150)
-    # Rounds seen before are solved for again, together with the new: rows are few (at most d per action), and a
-    # posterior then never carries the rounding errors of the posteriors before it.
-    observed = prior.observed.joined(observe(statistics, noise_std))
-    return condition_on(prior.base, observed)
+    return solve_further(prior, observe(statistics, noise_std))[0]
 
 
 def check_sizes(prior: HierarchicalGaussian, statistics: Statistics) -> None:
@@ -76,11 +74,91 @@ def solve(
         evidence = gather(prior, observed)
         gains, log_det = (absorb or absorb_groups)(prior, observed, evidence)
         latent = evidence.posterior()
-    log_det += latent.log_det
+    return _posterior(prior, observed, gains, latent, log_det + latent.log_det), latent
+
+
+def _posterior(
+    prior: HierarchicalGaussian,
+    observed: ObservedRows,
+    gains: tuple[Array, ...],
+    latent: LatentPosterior,
+    log_det: float,
+) -> HierarchicalGaussian:
     log_evidence = observed.log_normaliser - 0.5 * (log_det + observed.residual + latent.misfit)
     if not np.isfinite(log_evidence):
         raise NumericalError("the squares of the rewards overflow.", "Rescale rewards and noise_std.")
-    return prior.conditioned(latent.mean, latent.factor, observed, gains, log_evidence, latent.misfit, log_det), latent
+    return prior.conditioned(latent.mean, latent.factor, observed, gains, log_evidence, latent.misfit, log_det)
+
+
+def solve_further(
+    prior: HierarchicalGaussian, observed: ObservedRows, *, others: bool = True
+) -> tuple[HierarchicalGaussian, LatentPosterior]:
+    """Condition a prior, which may be an earlier posterior, on further rows; as `solve` does with all rows together.
+
+    Where a large posterior gets rows of few actions, only these are solved for. The others are as they were, and what
+    they say about ψ is added up from their rows once per posterior, so that no rounding errors are carried along.
+
+    Args:
+        prior: A prior or a posterior.
+        observed: The further rows.
+        others: False for a result that holds only actions with further rows. Others are then like unseen ones in it,
+            but ψ, the evidence and its parts are those given all rows.
+    """
+    own, left = prior.observed.split(observed.actions)
+    if prior.observed.groups and _FEW * len(own.actions) <= sum(int(at.sum()) for at in left):
+        before = _evidence_of(prior)
+        if before is not None and before[0].fits(prior.observed.actions, observed.actions):
+            return _add_rows(prior, before, own, observed, left if others else [])
+    return solve(prior.base, prior.observed.joined(observed))
+
+
+_FEW = 2
+"""How many actions without further rows there must be for each one that has some, for the others to be left alone."""
+
+
+def _add_rows(
+    prior: HierarchicalGaussian,
+    before: tuple[SummedEvidence, float],
+    own: ObservedRows,
+    observed: ObservedRows,
+    left: list[Array],
+) -> tuple[HierarchicalGaussian, LatentPosterior]:
+    """Condition a posterior on further rows of actions with the rows `own`. Those `left` by group are taken over."""
+    base, known, earlier = prior.base, prior.observed, before[0].empty()
+    with np.errstate(over="ignore", invalid="ignore"), conditioning_threads(base):
+        # What these actions said is taken back, and what they say now is added.
+        _, own_log_det = absorb_groups(base, own, earlier)
+        evidence, joined = before[0].without(earlier), own.joined(observed)
+        gains, log_det = absorb_groups(base, joined, evidence)
+        latent = evidence.posterior()
+    groups = [(g.actions, g.root, g.response, gain) for g, gain in zip(joined.groups, gains, strict=True)]
+    for group, gain, at in zip(known.groups, prior.gains, left, strict=False):
+        groups.append((group.actions[at], group.root[at], group.response[at], gain[at]))
+    columns = merge_columns(groups)
+    together = ObservedRows(
+        tuple(ObservedGroup(*column[:3]) for column in columns),
+        known.residual + joined.residual,
+        known.log_normaliser + joined.log_normaliser,
+    )
+    log_det += before[1] - own_log_det + latent.log_det
+    return _posterior(base, together, tuple(column[3] for column in columns), latent, log_det), latent
+
+
+def _evidence_of(posterior: HierarchicalGaussian) -> tuple[SummedEvidence, float] | None:
+    """What all rows of a posterior say about ψ, and Σ_a log |K_a|; None where these are no sums, or too large."""
+    if posterior not in _evidence:
+        base, observed = posterior.base, posterior.observed
+        evidence = gather(base, observed)
+        if not isinstance(evidence, SummedEvidence) or evidence.size > _MOST_KEPT:
+            return None
+        with np.errstate(over="ignore", invalid="ignore"), conditioning_threads(base):
+            _evidence[posterior] = evidence, absorb_groups(base, observed, evidence)[1]
+    return _evidence[posterior]
+
+
+_evidence: WeakKeyDictionary[HierarchicalGaussian, tuple[SummedEvidence, float]] = WeakKeyDictionary()
+_MOST_KEPT = 1 << 24
+"""Numbers of a Γ (128 MB) up to which it is kept with a posterior."""
 
 
 def conditioning(prior: HierarchicalGaussian) -> AbstractContextManager[None]:

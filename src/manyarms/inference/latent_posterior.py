@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +63,45 @@ class LatentEvidence(ABC):
     @abstractmethod
     def posterior(self) -> LatentPosterior:
         """Mean and factor of ψ given all rows."""
+
+
+class SummedEvidence(LatentEvidence):
+    """Evidence as sums: Γ = Σ_a (H_a W_a)ᵀ (H_a W_a), the score and Σ miss². Sums of some actions can be taken back."""
+
+    _gram: Array
+    _score: Float[Array, " p"]
+    _misfit: float
+
+    @property
+    def sums(self) -> tuple[Array, Float[Array, " p"], float]:
+        """Γ in its blocks, the score and Σ miss²: everything that a worker sends back."""
+        return self._gram, self._score, self._misfit
+
+    def add_sums(self, gram: Array, score: Float[Array, " p"], misfit: float) -> None:
+        """Add the sums of other actions, collected elsewhere."""
+        self._gram += gram
+        self._score += score
+        self._misfit += misfit
+
+    @property
+    def size(self) -> int:
+        """The number of numbers in Γ."""
+        return self._gram.size
+
+    def empty(self) -> SummedEvidence:
+        """Evidence of no rows, in the same blocks."""
+        return self.without(self)
+
+    def without(self, part: SummedEvidence) -> SummedEvidence:
+        """The evidence without what some of its actions added."""
+        out = copy(self)
+        out._gram, out._score = self._gram - part._gram, self._score - part._score
+        out._misfit = self._misfit - part._misfit
+        return out
+
+    def fits(self, seen: Int[Array, " m"], further: Int[Array, " n"]) -> bool:
+        """True if the blocks for the seen actions are also those for the seen and some further actions."""
+        return True
 
 
 class _BlockEvidence(LatentEvidence):
@@ -123,8 +163,8 @@ class _EvidenceByRows(_BlockEvidence):
         return C, moved, misfit
 
 
-class _EvidenceBySums(_BlockEvidence):
-    """Evidence as sums: Γ = Σ_a (H_a W_a)ᵀ (H_a W_a) and the score."""
+class _EvidenceBySums(_BlockEvidence, SummedEvidence):
+    """Evidence as sums over all actions, in the blocks of ψ."""
 
     def __init__(self, prior: HierarchicalGaussian, size: int):
         super().__init__(prior, size)
@@ -136,17 +176,6 @@ class _EvidenceBySums(_BlockEvidence):
         self.prior.mixing.add_gram(self._gram, rows, actions)
         self._score += self.prior.mixing.apply_t(np.einsum("mrd,mr->md", rows, miss), actions)
         self._misfit += float(np.sum(miss**2))
-
-    @property
-    def sums(self) -> tuple[Float[Array, "J b b"], Float[Array, " p"], float]:
-        """Γ, the score and Σ miss²: everything that a worker sends back."""
-        return self._gram, self._score, self._misfit
-
-    def add_sums(self, gram: Float[Array, "J b b"], score: Float[Array, " p"], misfit: float) -> None:
-        """Add the sums of other actions, collected elsewhere."""
-        self._gram += gram
-        self._score += score
-        self._misfit += misfit
 
     def whitened(self) -> tuple[Float[Array, "J b b"], Float[Array, "J b"], float]:
         P = self.factor.swapaxes(1, 2) @ self._gram @ self.factor
@@ -161,7 +190,7 @@ class _EvidenceBySums(_BlockEvidence):
         return C, moved, self._misfit - float(np.sum(moved**2))
 
 
-class _EvidenceByElimination(LatentEvidence):
+class _EvidenceByElimination(SummedEvidence):
     """Evidence as the non-zero blocks of Γ; effects are eliminated along their structure."""
 
     def __init__(self, prior: HierarchicalGaussian, mixing: MixedEffects, factor: BlockFactor, plan: EliminationPlan):
@@ -177,6 +206,12 @@ class _EvidenceByElimination(LatentEvidence):
         self._mixing.add_planned(self._gram, self._plan, rows, actions)
         self._score += self._mixing.apply_t(np.einsum("mrd,mr->md", rows, miss), actions)
         self._misfit += float(np.sum(miss**2))
+
+    def fits(self, seen: Int[Array, " m"], further: Int[Array, " n"]) -> bool:
+        ours, theirs = self._plan, self._mixing.plan(np.union1d(seen, further))
+        return ours is theirs or all(
+            np.array_equal(getattr(ours, name), getattr(theirs, name)) for name in ("order", "core", "rows", "columns")
+        )
 
     def posterior(self) -> LatentPosterior:
         cholesky = self._whitened_cholesky()
@@ -217,7 +252,7 @@ def gather(prior: HierarchicalGaussian, observed: ObservedRows) -> LatentEvidenc
             return structured
     check_dense_size(size)
     n_rows = sum(group.response.size for group in observed.groups)
-    return (_EvidenceByRows if n_rows * size**2 <= QR_BUDGET else _EvidenceBySums)(prior, size)
+    return (_EvidenceByRows if 0 < n_rows * size**2 <= QR_BUDGET else _EvidenceBySums)(prior, size)
 
 
 def sums_for(prior: HierarchicalGaussian) -> _EvidenceBySums:

@@ -18,18 +18,9 @@ from manyarms.estimators.importance_weighted import check_log_smoothing
 from manyarms.estimators.logging_policy import as_clip, propensities_of
 from manyarms.estimators.reward_model import RewardModel, as_model
 from manyarms.estimators.set_weighted import ActionSets, cluster_sets, neighbourhood_sets, set_propensities
-from manyarms.learners.objective import (
-    Criterion,
-    Logarithm,
-    Mean,
-    Objective,
-    PredictedRewards,
-    Ratio,
-    TrainingRounds,
-    counted_rows,
-    eligible_sets,
-)
+from manyarms.learners.objective import Criterion, Logarithm, Mean, Ratio
 from manyarms.learners.training import Training
+from manyarms.learners.training_rounds import PredictedRewards, TrainingRounds, counted_rows, eligible_sets
 from manyarms.likelihoods import Gaussian
 from manyarms.policies import Greedy
 from manyarms.policies.softmax import LinearSoftmax
@@ -99,7 +90,7 @@ class SoftmaxLearner(Learner):
                 f"the logs have {logs.n_actions} in {logs.dim}.",
                 argument="policy",
             )
-        return Objective(self._checked_rounds(logs, eligible), self.criterion).value(policy.weights)
+        return self.training.estimate(self._checked_rounds(logs, eligible), self.criterion).value(policy.weights)
 
     def _checked_rounds(self, logs: LoggedData, eligible: Any) -> TrainingRounds:
         """The rounds, refused when eligible sets leave the objective flat, or unbounded below."""

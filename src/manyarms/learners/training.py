@@ -13,7 +13,10 @@ from jaxtyping import Bool, Float
 from manyarms._base.checks import Array, as_count, as_instance, as_scalar
 from manyarms._base.rng import as_generator, split
 from manyarms.errors import InputError
-from manyarms.learners.objective import Criterion, Objective, TrainingRounds
+from manyarms.gpu.device import CPU, as_device
+from manyarms.learners.device_objective import DeviceObjective
+from manyarms.learners.objective import Criterion, Objective
+from manyarms.learners.training_rounds import TrainingRounds
 from manyarms.linalg.indexing import chunks
 
 
@@ -46,6 +49,7 @@ class Training:
         rng: A NumPy generator, needed to hold out rounds and to draw minibatches. It is read once, here, so that the
             same learner learns the same from the same logs.
         progress: Called with a `TrainingStep` after every step.
+        device: "cuda" computes objectives and gradients on a GPU, up to rounding the same (docs/gpu.md).
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Training:
         ridge: float = 1e-4,
         rng: np.random.Generator | None = None,
         progress: Callable[[TrainingStep], None] | None = None,
+        device: str = CPU,
     ):
         optimiser = LBFGS() if optimiser is None else optimiser
         self.optimiser = as_instance("optimiser", optimiser, Optimiser, "LBFGS() or Adam(...)")
@@ -71,16 +76,24 @@ class Training:
             )
         self._seed = 0 if rng is None else int(as_generator(rng).integers(0, 1 << 63))
         self.progress = progress
+        self.device = as_device(device)
 
     def objective(self, rounds: TrainingRounds, criterion: Criterion) -> Objective:
         """The objective on these rounds, penalties included."""
-        return Objective(rounds, criterion, imitation=self.imitation, ridge=self.ridge)
+        return self._placed(Objective(rounds, criterion, imitation=self.imitation, ridge=self.ridge))
+
+    def estimate(self, rounds: TrainingRounds, criterion: Criterion) -> Objective:
+        """The objective on these rounds without penalties."""
+        return self._placed(Objective(rounds, criterion))
+
+    def _placed(self, objective: Objective) -> Objective:
+        return objective if self.device == CPU else DeviceObjective.place(objective, self.device)
 
     def weights_for(self, rounds: TrainingRounds, criterion: Criterion, units: Array | None) -> Float[Array, "K d"]:
         """The weights that training on these rounds ends with, some held out by `units`, the group of each round."""
         holdout_rng, order_rng = split(np.random.default_rng(self._seed), "holdout", "order")
         held = self._held_out(np.arange(len(rounds)) if units is None else units, holdout_rng)
-        held_objective = Objective(rounds.take(np.flatnonzero(held)), criterion) if held.any() else None
+        held_objective = self.estimate(rounds.take(np.flatnonzero(held)), criterion) if held.any() else None
         objective = self.objective(rounds.take(np.flatnonzero(~held)) if held.any() else rounds, criterion)
         best, best_step = np.zeros(objective.shape), 0
         best_value = -np.inf if held_objective is None else held_objective.value(best)
@@ -178,8 +191,8 @@ class Adam(Optimiser):
         self.batch_size = as_count("batch_size", batch_size)
 
     def maximise(self, objective: Objective, report: Report, rng: np.random.Generator) -> None:
-        weights, n = np.zeros(objective.shape), len(objective)
-        first, second, steps = np.zeros(objective.shape), np.zeros(objective.shape), 0
+        weights, n, steps = objective.start(), len(objective), 0
+        first, second = 0.0 * weights, 0.0 * weights
         for epoch in range(1, self.n_epochs + 1):
             order, value = rng.permutation(n), 0.0
             for batch in chunks(n, self.batch_size):
@@ -189,9 +202,9 @@ class Adam(Optimiser):
                 first += (1 - _DECAY) * (gradient - first)
                 second += (1 - _SQUARE_DECAY) * (gradient**2 - second)
                 # Both means start at zero; dividing by the weight they have gathered takes that out.
-                spread = np.sqrt(second / (1 - _SQUARE_DECAY**steps))
+                spread = (second / (1 - _SQUARE_DECAY**steps)) ** 0.5
                 weights += self.learning_rate * (first / (1 - _DECAY**steps) / (spread + 1e-8))
-            if not report(epoch, value, weights.copy()):
+            if not report(epoch, value, objective.as_array(weights)):
                 return
 
 

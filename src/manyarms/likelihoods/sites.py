@@ -23,7 +23,7 @@ from manyarms.core import EffectGroup, HierarchicalGaussian, LoggedData, Logs, S
 from manyarms.core.observed_rows import observe
 from manyarms.engines import Engine
 from manyarms.inference import condition
-from manyarms.inference.condition import solve
+from manyarms.inference.condition import solve, solve_further
 from manyarms.inference.evidence_gradient import EvidenceGradient, gradient_of
 from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.likelihoods.collect_statistics import StatisticsTally, StatisticsTask
@@ -44,7 +44,7 @@ class SiteState:
         sites: One per round, or their sums.
         prior: The distribution before these rounds.
         solved: The posterior that the loop works with, and that of ψ alone. The evidence in it leaves out the part of
-            the sites that no weights explain.
+            the sites that no weights explain. Given an earlier posterior, it may hold the actions of these rounds only.
         sum_sites: Sums up the sites.
         objective: The quantity that no step may lower.
         log_evidence: The evidence lower bound, or Laplace's approximation of the evidence.
@@ -164,7 +164,7 @@ class MemorySiteSolver:
         """
         logs, (weight, linear) = self.logs, sites
         observed = self.rounds.observe(weight * self.counts, linear * self.counts)
-        solved = solve(self.prior.base, self.prior.observed.joined(observed))
+        solved = solve_further(self.prior, observed, others=False)
         weights = solved[0]
         m, v = self._predict(weights)
         target, density = self.likelihood.site_and_density(logs.rewards, m, v)
@@ -241,7 +241,7 @@ class StreamSiteSolver:
 
     def state(self, sites: Statistics) -> SiteState:
         """Solve for given sums of sites; the pass that evaluates the objective finds the next sites too."""
-        solved = solve(self._prior.base, self._prior.observed.joined(observe(sites, 1.0)))
+        solved = solve_further(self._prior, observe(sites, 1.0), others=False)
         weights = solved[0]
         updated = self._engine.total(self._logs, _UpdateSites(self._likelihood, weights))
         fit, size, slope = (float(number) for number in updated.numbers)

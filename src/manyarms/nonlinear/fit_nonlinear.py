@@ -21,6 +21,7 @@ from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Method, Observ
 from manyarms.core.observed_rows import observe
 from manyarms.engines import Engine
 from manyarms.errors import InputError, NonFiniteError, RangeError, ShapeError
+from manyarms.gpu.device import CPU
 from manyarms.inference.condition import solve
 from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.likelihoods import Likelihood
@@ -63,13 +64,16 @@ class NonlinearPosterior(RewardPosterior):
         # Values are linear in θ, but the posterior of θ is exact only up to the linearisation.
         return "delta"
 
-    def refit(self, logs: Logs, *, engine: Engine | str | None = None) -> NonlinearPosterior:
+    def refit(self, logs: Logs, *, engine: Engine | str | None = None, device: str = CPU) -> NonlinearPosterior:
         """The posterior of all these logs and no others, linearised anew on the way up from this mode.
 
         Args:
             logs: All rounds, old and new, in memory.
             engine: Not used: rounds are in memory.
+            device: "cpu"; a GPU has no such fit.
         """
+        if device != CPU:
+            raise InputError("a GPU cannot fit a nonlinear hierarchy.", 'Use device="cpu".', argument="device")
         if self.hierarchy is None or self.hierarchy.n_actions != self.n_actions:
             raise InputError(
                 "this posterior has actions that its hierarchy does not know.",

@@ -12,6 +12,8 @@ from scipy.special import chdtr, chdtrc, ndtr
 
 from manyarms.core import HierarchicalGaussian, ObservedRows
 from manyarms.likelihoods import Likelihood
+from manyarms.linalg.factor_and_solve import gram
+from manyarms.linalg.indexing import cache_chunks
 
 SURE = 0.001
 """A warning needs a p-value below this ..."""
@@ -177,18 +179,26 @@ def mean_misfit(weights: HierarchicalGaussian, likelihood: Likelihood, *, prior_
 
 
 def _mean_shift(weights: HierarchicalGaussian) -> MeanShift | None:
-    seen, groups = weights.observed.actions, weights.observed.groups
-    order = np.argsort(np.concatenate([g.actions for g in groups]))
-    gram = np.concatenate([np.einsum("mrj,mrk->mjk", g.root, g.root) for g in groups])[order]
-    moment = np.concatenate([np.einsum("mrj,mr->mj", g.root, g.response) for g in groups])[order]
-    z = np.sum(moment - np.einsum("mjk,mk->mj", gram, weights.action_mean(seen)), axis=0)
-    J = np.array([gram[:, j, j].sum() - weights.variance_of(gram[:, j], seen) for j in range(weights.dim)])
+    groups, d = weights.observed.groups, weights.dim
+    z, weight = np.zeros(d), np.zeros(d)
+    for group in groups:
+        miss = group.response - np.einsum("mrd,md->mr", group.root, weights.action_mean(group.actions))
+        z += np.einsum("mrd,mr->d", group.root, miss)
+        weight += np.einsum("mrd,mrd->d", group.root, group.root)
+    # The columns of G_a are the vectors of action a.
+    grams = (
+        (gram(group.root[part]), group.actions[part])
+        for group in groups
+        for part in cache_chunks(len(group.root), d**2)
+    )
+    J = weight - weights.variances_of_sums(grams, d)
     # Two numbers nearly cancel here where data are plentiful; below this threshold only rounding is left.
-    known = np.flatnonzero(J > 1e-12 * np.einsum("mjj->j", gram))
+    known = np.flatnonzero(J > 1e-12 * weight)
     if len(known) == 0:
         return None
     j = int(known[np.argmax(np.abs(z[known]) / np.sqrt(J[known]))])
     # Root mean square over at most a thousand actions, which hardly differ.
+    seen = weights.observed.actions
     spread = float(np.sqrt(weights.base.action_cov(seen[:: 1 + len(seen) // 1000])[:, j, j].mean()))
     return MeanShift(j, float(z[j] / J[j]), float(J[j] ** -0.5), spread, len(known))
 

@@ -31,6 +31,7 @@ from manyarms.core import (
 from manyarms.core.logged_data import as_logs, check_maps
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError
+from manyarms.gpu.device import CPU, as_device
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.fit_weights import FittedWeights, fit_weights
@@ -219,11 +220,12 @@ class RewardPosterior(SingleFactorPosterior):
         return posterior
 
     def _with_rounds(self, logs: Logs, engine: Engine | str | None) -> RewardPosterior:
-        added = fit_weights(self.weights, logs, self.likelihood, engine=as_engine(engine))
-        statistics = self.statistics + added.statistics
-        weights = added.weights
+        exact = self.likelihood.treatment == "exact"
+        # Where everything is solved for anew, only the sums over the new rounds are needed.
+        added = fit_weights(self.prior if exact else self.weights, logs, self.likelihood, engine=as_engine(engine))
+        statistics, weights = self.statistics + added.statistics, added.weights
         twice = (_TWICE,) if any_shared(self.learned_from, (logs.fingerprint,)) else ()
-        if self.likelihood.treatment == "exact":
+        if exact:
             # Solved for anew with all rounds, so that no rounding errors are carried along.
             weights = condition(self.prior, statistics, self.likelihood.noise_std)
         return replace(
@@ -272,16 +274,18 @@ class RewardPosterior(SingleFactorPosterior):
         share = max(2.0 ** (-passed / age.half_life.total_seconds()), FORGOTTEN)
         return replace(self.discounted(share), as_of=age.now.isoformat())
 
-    def refit(self, logs: Logs, *, engine: Engine | str | None = None) -> RewardPosterior:
+    def refit(self, logs: Logs, *, engine: Engine | str | None = None, device: str = CPU) -> RewardPosterior:
         """The posterior of all these logs and no others, started from this one: exact where `update` only comes near.
 
         Args:
             logs: All rounds, old and new.
             engine: Where a `LogStream` is read, as in `fit`.
+            device: "cuda" runs the loop for clicks on a GPU, as in `fit`.
         """
+        options: dict[str, Any] = {"engine": as_engine(engine), "device": as_device(device)}
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
         rounds = in_memory_if_small(logs, self.likelihood, engine)
-        fitted = fit_weights(self.prior, rounds, self.likelihood, engine=as_engine(engine), start=self.weights)
+        fitted = fit_weights(self.prior, rounds, self.likelihood, start=self.weights, **options)
         parts = {**self.fitted_parts(fitted, rounds), "features": self.features, "catalog": self.catalog}
         return remember_files(replace(self, **parts, as_of=None, prior_learned=False), logs)
 

@@ -2,6 +2,8 @@
 
 import importlib
 import os
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -40,3 +42,15 @@ def covariances(rng, n_actions, dim):
     out[n_actions // 2 :: 3] = out[n_actions // 2]
     out[0] = np.outer(root[0, :, 0], root[0, :, 0])
     return out
+
+
+def fake_torch(monkeypatch, count, free=0):
+    """Let PyTorch see so many GPUs, with two gigabytes more than `free` of memory."""
+    cuda = types.SimpleNamespace(
+        is_available=lambda: count > 0,
+        device_count=lambda: count,
+        mem_get_info=lambda device: (free, 1 << 40),
+        memory_reserved=lambda device: 3_000_000_000,
+        memory_allocated=lambda device: 1_000_000_000,
+    )
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
