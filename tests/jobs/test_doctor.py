@@ -135,6 +135,11 @@ def test_a_column_of_many_values_is_left_out_of_the_command(tmp_path):
     assert findings(frame)["note", "buyer"].remedy.endswith("The commands below leave the column out.")
 
 
+def test_constants_have_a_remedy_that_can_be_followed():
+    assert ("note", "propensity") not in findings(log().assign(propensity=1 / 12))
+    assert findings(log().assign(clicked=0))["problem", "clicked"].remedy.startswith("Add rounds with other values")
+
+
 def test_rewards_that_are_texts_are_a_problem():
     frame = log().assign(clicked=lambda f: f["clicked"].map({0: "0", 1: "yes"}))
     assert "such as 'yes'" in findings(frame, reward="clicked")["problem", "clicked"].problem

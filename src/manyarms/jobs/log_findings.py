@@ -235,11 +235,13 @@ def _gaps(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
                 f"({100 * share:.1f} %)."
             )
             yield level, column.name, problem, "Fill the gaps in, leave the column out, or pass --missing drop."
-        elif column.is_constant and column.n_rows > 1:
+        elif column.is_constant and column.n_rows > 1 and column.name not in (roles.propensity, roles.weight):
             value = next(iter(column.counts), None)
             problem = f"column {column.name} is {'empty' if value is None else f'{value!r} in every row'}."
-            level = "problem" if column.name in (roles.action, roles.reward) else "note"
-            yield level, column.name, problem, "Leave it out of the context: it says nothing."
+            if column.name in (roles.action, roles.reward):
+                yield "problem", column.name, problem, "Add rounds with other values: these have nothing to compare."
+            else:
+                yield "note", column.name, problem, "Leave it out of the context: it says nothing."
 
 
 def _leakage(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
