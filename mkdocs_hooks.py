@@ -25,6 +25,9 @@ SENTENCE = 45
 """Characters in a cell of a table beyond which it holds a sentence."""
 SHORT = 12
 """Characters in a cell of a table that stay on one line."""
+_CODE = re.compile(r"<code>.*?</code>", flags=re.DOTALL)
+_FLAG = re.compile(r"(<[^>]*>)|(?<![\w-])--[a-z][\w-]*")
+"""A flag of a command, or a tag, in which there are none."""
 _FENCE = re.compile(r"^```math\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 
 
@@ -36,7 +39,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Page, files: Files, **_: Any) -> str:
-    """Link charts to their files, align numbers in tables, and wrap long commands and printed sentences.
+    """Link charts to their files, keep flags in one piece, align numbers in tables, and wrap long printed lines.
 
     On a phone a chart can be moved sideways, and opens in full.
     """
@@ -48,8 +51,13 @@ def on_page_content(html: str, page: Page, files: Files, **_: Any) -> str:
         width = f' style="--drawn: {drawn[1]}px"' if drawn else ""
         return f'<a class="chart" href="{chart[2]}"{width}>{chart[1]}</a>'
 
-    html = _CHART.sub(linked, html)
+    html = _CODE.sub(_whole_flags, _CHART.sub(linked, html))
     return _PRINTED.sub(_wrapped, _TABLE.sub(_table, html))
+
+
+def _whole_flags(code: re.Match[str]) -> str:
+    """A piece of code whose flags, such as --out, are not torn apart at the end of a line."""
+    return _FLAG.sub(lambda part: part[1] or f'<span class="flag">{part[0]}</span>', code[0])
 
 
 def _table(table: re.Match[str]) -> str:

@@ -103,6 +103,12 @@ def test_columns_of_numbers_are_marked_and_others_are_not():
     assert '<td class="number">19.6&nbsp;%</td>' in shown and '<td class="short">4,500</td>' in shown
 
 
+def test_flags_in_code_stay_in_one_piece_and_columns_and_tags_as_they_are():
+    page = '<p>a--b <code>fit {} 9 --</code></p><pre><code><i title="--x">{} f</i></code></pre>'
+    flag = '<span class="flag">{}</span>'.format
+    assert page_content(page.format("--max-levels", "--out")) == page.format(flag("--max-levels"), flag("--out"))
+
+
 def test_a_tree_in_a_block_is_not_wrapped():
     block = '<div class="language-text highlight"><pre>{}</pre>'
     assert "wrapped" in page_content(block.format("word " * 40))

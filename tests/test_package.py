@@ -132,6 +132,18 @@ def test_the_blocks_of_a_page_run_and_print_what_it_shows(page, tmp_path, monkey
     run(page, commands=page.name != "command-line.md")
 
 
+def test_no_page_takes_stars_and_underscores_of_a_formula_for_emphasis():
+    """π_*(x) lost its star, and half of the proof of a bound was in italics."""
+    markdown = importlib.import_module("markdown")
+    lost = list[str]()
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        emphasised = re.findall(r"<em>(.*?)</em>", markdown.markdown(text, extensions=["tables"]), flags=re.DOTALL)
+        texts = [re.sub("<[^>]+>", "", part) for part in emphasised]
+        lost += [f"{page.name}: {part[:50]}" for part in texts if re.search(r"[=≤_θπΣ]", part)]
+    assert lost == []
+
+
 def test_every_public_name_is_on_one_page_of_the_api():
     text = "\n".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "api").glob("*.md")))
     on_pages = [named_on_page(path) for path in re.findall(r"^::: manyarms\.(\S+)$", text, flags=re.MULTILINE)]

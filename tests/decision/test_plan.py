@@ -7,7 +7,7 @@ from scipy.special import ndtr, ndtri
 
 import manyarms as ma
 from manyarms.core.result_tables import signed_number
-from manyarms.decision.plan import item_label, rounds_of_a_test, with_next_rounds
+from manyarms.decision.plan import item_label, rounds_of_a_test, plan_next_step
 from manyarms.decision.recommendation import Recommendation
 from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError, NumericalError
@@ -134,7 +134,7 @@ def test_a_candidate_that_is_probably_worse_is_not_sent_to_a_test():
     logs = ma.LoggedData(contexts, shown, posterior.expected_reward(contexts, shown), n_actions=N_ACTIONS)
     open_ = Recommendation("undecided", "other", "", "")
     steps = [
-        with_next_rounds(open_, posterior, other, logs, 0.55, ma.Estimate(value, 0.2), "", [])[0].next_step
+        plan_next_step(open_, posterior, other, logs, 0.55, ma.Estimate(value, 0.2), "", [])[0].next_step
         for value in (-0.1, 0.1)
     ]
     assert all(step.startswith("The model alone is sure of a loss, but the logged rewards do not") for step in steps)

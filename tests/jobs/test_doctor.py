@@ -127,6 +127,31 @@ def test_numbers_read_as_texts_are_left_out_of_the_command(tmp_path):
     assert "price" not in roles.context and "read as texts" in roles.left_out["price"]
 
 
+def test_a_column_of_many_values_is_left_out_of_the_command(tmp_path):
+    # With 100 features of its own it made decisions ten times slower, and a column of users says nothing of items.
+    frame = log().assign(buyer=np.char.add("k", (np.arange(N) % 130).astype(str)))
+    frame.to_csv(tmp_path / "logs.csv", index=False)
+    result = ma.doctor(tmp_path / "logs.csv", ITEMS)
+    assert result.roles.context == ("age", "city") and "--context age,city " in result.commands[0]
+    assert findings(frame)["note", "buyer"].remedy.endswith("The commands below leave the column out.")
+
+
+def test_constants_have_a_remedy_that_can_be_followed():
+    assert ("note", "propensity") not in findings(log().assign(propensity=1 / 12))
+    assert findings(log().assign(clicked=0))["problem", "clicked"].remedy.startswith("Add rounds with other values")
+
+
+def test_rewards_that_are_texts_are_a_problem():
+    frame = log().assign(clicked=lambda f: f["clicked"].map({0: "0", 1: "yes"}))
+    assert "such as 'yes'" in findings(frame, reward="clicked")["problem", "clicked"].problem
+
+
+def test_names_with_blanks_are_quoted_in_remedies_too():
+    frame = log().rename(columns={"item": "item no"}).assign(**{"new item": lambda f: f["item no"].to_numpy()[::-1]})
+    remedy = findings(frame, action="item no")["note", "new item"].remedy
+    assert "--policies 'new item=column:new item'." in remedy and "--action 'new item'." in remedy
+
+
 def test_the_items_that_were_shown_are_told_from_the_picks_of_a_new_model():
     frame = log().rename(columns={"item": "shown_cup"})
     result = ma.doctor(frame.assign(recommended_by_new_model=frame["shown_cup"].to_numpy()[::-1]), ITEMS)

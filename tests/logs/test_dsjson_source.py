@@ -114,6 +114,12 @@ def test_a_broken_line_is_named_with_a_remedy(tmp_path, change, error, words):
         read(tmp_path / "log.dsjson").collect()
 
 
+def test_a_file_without_decisions_is_named(tmp_path):
+    (tmp_path / "log.dsjson").write_text("\n")
+    with pytest.raises(DataFileError, match=r"log\.dsjson holds no decision\. Pass files with a line"):
+        read(tmp_path / "log.dsjson")
+
+
 def test_candidates_that_the_catalog_lacks_are_refused_or_left_out(tmp_path):
     file = write(tmp_path / "log.dsjson", lines(40))
     few = ma.Catalog(TOPICS[:4])

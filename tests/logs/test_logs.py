@@ -448,6 +448,37 @@ def test_a_csv_of_semicolons_or_tabs_is_one_of_commas(tmp_path, separator, decim
     assert_same(found.collect(), plain.collect())
 
 
+ROWS = "age,city,item,reward\n" + "31,Oslo,1,0\n58,Köln,0,1\n" * 3
+BAD_CSV = {
+    "another encoding": (ROWS.encode("cp1252"), r"line 3 of .*log\.csv is not in UTF-8: it has 'K.ln'. .*WINDOWS-1252"),
+    "another encoding, late": (
+        b"age,city,item,reward\n" + b"31,Oslo,1,0\n" * 120_000 + "58,Köln,0,1\n".encode("cp1252"),
+        r"line 120002 of .*log\.csv is not in UTF-8: it has 'K.ln'"),
+    "UTF-16": (ROWS.encode("utf-16"), r"log\.csv is in UTF-16, and UTF-8 is needed.*iconv -f UTF-16"),
+    "nothing": (b"\n", r"log\.csv is empty. Write a line with the names"),
+    "a cell too many": (ROWS.replace("1,0\n58", "1,0,9\n58").encode(), r"Row #2: Expected 4 columns, got 5.*quotation"),
+    "a word among numbers": (
+        ROWS.replace("58,Köln,0,1", "58,Köln,0,yes").encode(),
+        r"column reward must hold numbers; row 1 \(line 3 of .*log\.csv\) has 'yes'. Write plain numbers"),
+    "a word among numbers, late": (
+        b"age,city,item,reward\n" + b"31,Oslo,1,0\n" * 120_000 + b"58,Oslo,0,yes\n",
+        r"line 120002 has 'yes' in column reward, whose first values are int64. Write a value of that type"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_CSV)
+def test_a_csv_that_cannot_be_read_says_in_which_line_and_what_to_do(tmp_path, case):
+    content, text = BAD_CSV[case]
+    (tmp_path / "log.csv").write_bytes(content)
+    with pytest.raises(InputError, match=text):
+        ma.read_logs(tmp_path / "log.csv", ["age", "city"], "item", "reward").collect()
+
+
+def test_a_column_in_another_encoding_that_is_not_read_does_no_harm(tmp_path):
+    (tmp_path / "log.csv").write_bytes(ROWS.encode("cp1252"))
+    assert ma.read_logs(tmp_path / "log.csv", ["age"], "item", "reward").collect().rewards.tolist() == [0, 1] * 3
+
+
 def test_one_context_column_needs_no_list():
     rows = pa.table({"age": [1.0, 2.0, 4.0], "city": [1, 2, 1], "item": [0, 1, 0], "r": [1.0] * 3})
     assert_same(ma.read_logs(rows, "age", "item", "r"), ma.read_logs(rows, ["age"], "item", "r"))

@@ -111,6 +111,30 @@ def test_shares_are_one_distribution_for_all_rows():
     assert_allclose(policy.probabilities(frame(3)), [[0.75, 0, 0, 0.25, 0]] * 3)
 
 
+def test_the_picks_are_in_the_logs_column_of_actions_or_the_only_one_left(tmp_path):
+    df = frame()
+    df.to_csv(tmp_path / "log.csv", index=False)
+    logs = ma.read_logs(df, ["age"], "item", "reward", catalog=CATALOG)
+    stream = ma.read_logs(tmp_path / "log.csv", ["age"], "item", "reward", catalog=CATALOG)
+    picks = pd.DataFrame({"city": ["Oslo", "Riga"], "note": ["x", "y"], "item": ["mug", "jam"]})
+    picks.to_csv(tmp_path / "picks.csv", index=False)
+    shares = pd.DataFrame({"note": ["x"], "item": ["pot"], "share": [1.0]})
+    for actions in (logs, stream, logs.take(np.arange(3)), stream.collect()):
+        for table in (picks, tmp_path / "picks.csv"):
+            assert_allclose(
+                ma.LookupPolicy(table, "city", actions).probabilities(df),
+                one_hot(df["city"].map({"Oslo": "mug", "Riga": "jam"})),
+            )
+        assert ma.TablePolicy.from_shares(shares, actions).actions(df).tolist() == [2] * N
+    # The catalog does not know how the logs call them. An index of pandas without a name is no column of the table.
+    alone = picks[["city", "item"]].iloc[[1, 0]]
+    assert ma.LookupPolicy(alone, "city", CATALOG).actions(pa.table({"city": ["Riga"]})).tolist() == [3]
+    assert ma.TablePolicy.from_shares(shares[["item", "share"]], CATALOG).actions(frame(1)).tolist() == [2]
+    results = ma.evaluate({"mine": f"table:{tmp_path / 'picks.csv'}:city"}, logs, estimators=[ma.Replay()])
+    first = results.policies[0].choices
+    assert_allclose(first.shares, one_hot(df["city"].map({"Oslo": "mug", "Riga": "jam"})).mean(axis=0)[first.actions])
+
+
 def test_every_policy_accepts_a_frame():
     df, few = frame(4), np.full((4, 5), 0.2)
     logs = ma.read_logs(df, ["age"], "item", "reward", catalog=CATALOG)
@@ -170,6 +194,19 @@ BAD = {
     "unknown in a list": (
         lambda: ma.ColumnPolicy("t", CATALOG, position_weights=[1, 1]).actions(pa.table({"t": ["tea|mug", "pot|cup"]})),
         ActionError, "row 1"),
+    "a gap in a list": (
+        lambda: ma.ColumnPolicy("t", CATALOG, position_weights=[1]).actions(pa.table({"t": ["tea|mug", "pot| |tea"]})),
+        NonFiniteError, "gap in the list of row 1. Leave the gap out"),
+    "no column of picks": (
+        lambda: ma.LookupPolicy(pd.DataFrame({"u": ["a"], "one": ["tea"], "two": ["mug"]}), "u", CATALOG),
+        InputError, "no column 'action', and several columns may hold the picks: one, two. Rename .* action="),
+    "nothing but keys": (
+        lambda: ma.LookupPolicy(pd.DataFrame({"u": ["a"]}), "u", CATALOG), InputError, "no column is left for picks"),
+    "no such column": (
+        lambda: ma.LookupPolicy(pd.DataFrame({"u": ["a"], "item": ["tea"]}), "u", CATALOG, action="itm"),
+        InputError, "Did you mean item"),
+    "no rows": (
+        lambda: ma.LookupPolicy(pd.DataFrame({"u": [], "item": []}), "u", CATALOG), InputError, "no rows. Write one"),
     "arrays": (lambda: FOLLOW.actions(np.ones((3, 1))), InputError, "must be a table"),
     "no column": (lambda: ma.ColumnPolicy("old", CATALOG).actions(frame(2)), InputError, "no column 'old'"),
     "missing key": (
@@ -182,7 +219,7 @@ BAD = {
         lambda: ma.LookupPolicy(
             pd.DataFrame({"u": ["a", "b", "b"], "action": ["tea", "tea", "mug"], "p": [1, 0.5, 0.4]}), "u", CATALOG,
             probability="p"),
-        PropensityError, "u 'b' in the table of the policy sum to 0.9"),
+        PropensityError, "u 'b', first in row 1 of the table of the policy, sum to 0.9"),
     "ranks": (
         lambda: ma.LookupPolicy(
             pd.DataFrame({"u": ["a", "a"], "action": ["tea", "mug"], "r": [1, 2]}), "u", CATALOG, rank="r"),

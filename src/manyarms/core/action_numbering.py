@@ -51,10 +51,12 @@ class ActionNumbering:
     Attributes:
         n_actions: K.
         catalog: The ids; None where they are numbers.
+        column: The column of the logs that holds them; empty where it is not known.
     """
 
     n_actions: int
     catalog: Catalog | None = None
+    column: str = ""
 
     def of_column(self, name: str, column: pa.ChunkedArray) -> NumberedColumn:
         """The actions in a column of ids that has no gaps; `name` is its name in errors."""
@@ -137,7 +139,7 @@ def as_numbering(value: Any) -> ActionNumbering:
         return ActionNumbering(value.n_actions, value)
     count, catalog = getattr(value, "n_actions", value), getattr(value, "catalog", None)
     if isinstance(count, int | np.integer) and not isinstance(count, bool) and isinstance(catalog, Catalog | None):
-        return ActionNumbering(as_count("actions", count), catalog)
+        return ActionNumbering(as_count("actions", count), catalog, str(getattr(value, "action_column", "")))
     raise DataTypeError(
         f"must be a Catalog, logs, a posterior or the number of actions; got {type(value).__name__}.",
         "Pass the logs that the policy is evaluated on.",

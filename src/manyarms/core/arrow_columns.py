@@ -44,7 +44,22 @@ def unchecked_numbers_of(name: str, column: pa.ChunkedArray) -> Float[Array, " n
     try:
         return column.cast("float64").to_numpy()
     except (ValueError, NotImplementedError) as problem:
-        raise DataTypeError(f"must hold numbers; its type is {column.type}.", argument=f"column {name}") from problem
+        place = _first_text(column)
+        has = f"its type is {column.type}" if place is None else f"{row_name(place)} has {column[place].as_py()!r}"
+        remedy = "" if place is None else "Write plain numbers, such as 1250.00, and leave unknown ones empty."
+        raise DataTypeError(f"must hold numbers; {has}.", remedy, argument=f"column {name}") from problem
+
+
+def _first_text(column: pa.ChunkedArray) -> int | None:
+    """The first row of a column of texts that is not a number; None for other types."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return None
+    for place, text in enumerate(column.to_pylist()):
+        try:
+            float(text)
+        except (TypeError, ValueError):
+            return place
+    return None
 
 
 def whole_numbers_of(name: str, column: pa.ChunkedArray) -> Array:

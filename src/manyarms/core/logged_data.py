@@ -103,10 +103,13 @@ class LoggedData:
     Attributes:
         eligible: The actions that could be chosen in each round, as `with_eligible` sets them.
         dropped: The numbers of rows that `read_logs` left out, by reason; None for rounds that it did not read.
+        action_column: The column that `read_logs` read the actions from; empty for rounds that it did not read.
 
     Raises:
         InputError: If an argument is wrong; the message names it, the first bad row and a remedy.
     """
+
+    action_column: str = ""
 
     def __init__(
         self,
@@ -213,7 +216,7 @@ class LoggedData:
         part.logging_policy = None if self.logging_policy is None else self.logging_policy.take(rows)
         part.eligible = None if self.eligible is None else self.eligible[rows]
         part._source = self if self._source is None else self._source
-        part._rows = self.rows[rows]
+        part._rows, part.action_column = self.rows[rows], self.action_column
         return part
 
     @property

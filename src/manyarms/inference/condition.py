@@ -125,7 +125,7 @@ def _add_rows(
 ) -> tuple[HierarchicalGaussian, LatentPosterior]:
     """Condition a posterior on further rows of actions with the rows `own`. Those `left` by group are taken over."""
     base, known, earlier = prior.base, prior.observed, before[0].empty()
-    with np.errstate(over="ignore", invalid="ignore"), conditioning_threads(base):
+    with np.errstate(over="ignore", invalid="ignore"), conditioning(base):
         # What these actions said is taken back, and what they say now is added.
         _, own_log_det = absorb_groups(base, own, earlier)
         evidence, joined = before[0].without(earlier), own.joined(observed)
@@ -151,7 +151,7 @@ def _evidence_of(posterior: HierarchicalGaussian) -> tuple[SummedEvidence, float
         evidence = gather(base, observed)
         if not isinstance(evidence, SummedEvidence) or evidence.size > _MOST_KEPT:
             return None
-        with np.errstate(over="ignore", invalid="ignore"), conditioning_threads(base):
+        with np.errstate(over="ignore", invalid="ignore"), conditioning(base):
             _evidence[posterior] = evidence, absorb_groups(base, observed, evidence)[1]
     return _evidence[posterior]
 

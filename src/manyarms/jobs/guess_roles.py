@@ -25,6 +25,9 @@ NAMES: Mapping[str, str] = {
 
 CATEGORY = r"categor|shelf|department|kind|type|genre|topic|class|group|brand|segment"
 
+MANY_LEVELS, MANY_VALUES = 50, "it has many values"
+"""Values of a column of texts beyond which it is no context, since their features make fits slow; and this reason."""
+
 ELIGIBLE = r"eligible|candidat"
 """Names of columns with the actions that could be chosen."""
 
@@ -158,7 +161,9 @@ def _not_a_context(column: ColumnProfile) -> str:
         return "almost every row has a value of its own"
     if column.type == "null" or column.n_missing == column.n_rows:
         return "it is empty"
-    return "" if column.odd_number is None else "its numbers are read as texts"
+    odd = column.odd_number is not None
+    many_values = MANY_VALUES if column.is_text and column.n_distinct > MANY_LEVELS else ""
+    return "its numbers are read as texts" if odd else many_values
 
 
 def _category(items: Mapping[str, ColumnProfile], id: str) -> str:

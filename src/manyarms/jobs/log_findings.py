@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
+from shlex import quote
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from manyarms._base.arrow import pa
 from manyarms._base.checks import Array
 from manyarms.core.arrow_columns import codes_of
 from manyarms.core.labels import other_type, rough_key
-from manyarms.jobs.guess_roles import RoleGuess
+from manyarms.jobs.guess_roles import MANY_VALUES, RoleGuess
 from manyarms.logs.column_profile import ColumnProfile
 from manyarms.logs.row_reader import DroppedRows
 
@@ -26,8 +27,7 @@ MOST_DAYS = 100_000
 """Days whose rounds are counted."""
 LEAKING = 0.98
 """A correlation with the reward beyond which a column is likely to be made from it."""
-MANY_LEVELS = 50
-"""Values of a category beyond which its features make fits slow."""
+NUMBER = r"[+-]?[\d.]+(e[+-]?\d+)?"
 FUTURE = r"after|later|next|return|refund|outcome|result|delivered|paid|converted|future|label|target"
 Level = Literal["problem", "warning", "note"]
 Row = tuple[Any, str, str, str]
@@ -211,16 +211,17 @@ def _outcomes(logs: LogPass, roles: RoleGuess) -> list[str]:
 
 
 def _texts(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
-    """Columns of texts that should be numbers, and contexts with so many values that fits are slow."""
+    """Columns of texts that should be numbers, and those with so many values that fits are slow."""
     for name, column in logs.columns.items():
         if name in roles.left_out and column.odd_number is not None:
             problem = f"column {name} looks like numbers but is read as texts because of values such as "
             problem += f"{column.odd_number!r}, so each value would become a feature of its own."
             remedy = "Write plain numbers, such as 1250.00, and leave unknown ones empty. Until then, the commands "
             yield "warning", name, problem, remedy + "below leave the column out."
-        elif name in roles.context and column.is_text and column.n_distinct > MANY_LEVELS:
-            problem = f"column {name} has {column.n_distinct:,} values, each of which becomes a feature of its own."
-            yield "note", name, problem, "Group them into fewer values, or leave the column out, if fits are slow."
+        elif roles.left_out.get(name) == MANY_VALUES:
+            problem = f"column {name} has {column.n_distinct:,} values. As a context, each of the commonest 100 would "
+            problem += "become a feature of its own, and fits would be slow."
+            yield "note", name, problem, "Group them into fewer values. The commands below leave the column out."
 
 
 def _gaps(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
@@ -234,11 +235,13 @@ def _gaps(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
                 f"({100 * share:.1f} %)."
             )
             yield level, column.name, problem, "Fill the gaps in, leave the column out, or pass --missing drop."
-        elif column.is_constant and column.n_rows > 1:
+        elif column.is_constant and column.n_rows > 1 and column.name not in (roles.propensity, roles.weight):
             value = next(iter(column.counts), None)
             problem = f"column {column.name} is {'empty' if value is None else f'{value!r} in every row'}."
-            level = "problem" if column.name in (roles.action, roles.reward) else "note"
-            yield level, column.name, problem, "Leave it out of the context: it says nothing."
+            if column.name in (roles.action, roles.reward):
+                yield "problem", column.name, problem, "Add rounds with other values: these have nothing to compare."
+            else:
+                yield "note", column.name, problem, "Leave it out of the context: it says nothing."
 
 
 def _leakage(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
@@ -307,12 +310,8 @@ def _ids(actions: ColumnProfile, ids: ColumnProfile) -> Iterator[Row]:
     if never:
         share = never / max(ids.n_distinct, 1)
         problem = f"{never:,} of {ids.n_distinct:,} items ({100 * share:.0f} %) were never logged."
-        yield (
-            "note",
-            ids.name,
-            problem,
-            "That is fine: they borrow from their category. Values that rest on them are marked.",
-        )
+        remedy = "That is fine: they borrow from their category. Values that rest on them are marked."
+        yield "note", ids.name, problem, remedy
 
 
 def _support(actions: ColumnProfile, categories: Mapping[Any, Any], roles: RoleGuess) -> Iterator[Row]:
@@ -339,9 +338,10 @@ def _picks(picks: ColumnProfile, ids: ColumnProfile, action: str) -> Iterator[Ro
     problem = (
         f"columns {action} and {picks.name} both hold items. We assume that {action} holds the items that were shown."
     )
+    policy, name = quote(f"{picks.name}=column:{picks.name}"), quote(picks.name)
     remedy = (
-        f"Evaluate the other as the picks of a recommender: --policies {picks.name}=column:{picks.name}. If the items "
-        f"in {picks.name} were shown instead, run doctor again with --action {picks.name}."
+        f"Evaluate the other as the picks of a recommender: --policies {policy}. If the items "
+        f"in {picks.name} were shown instead, run doctor again with --action {name}."
     )
     yield "note", picks.name, problem, remedy
     if strange:
@@ -383,6 +383,10 @@ def _propensities(logs: LogPass, roles: RoleGuess, ids: ColumnProfile | None) ->
 
 def _rewards(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
     rewards = logs.rewards
+    if rewards is not None and rewards.is_text:
+        example = next((value for value in rewards.counts if not re.fullmatch(NUMBER, value)), "")
+        problem = f"the rewards are read as texts because of values such as {example!r}."
+        yield "problem", roles.reward, problem, "Write numbers, such as 0 and 1, and leave unknown ones empty."
     if rewards is None or rewards.low is None:
         return
     values = [value for value in rewards.counts if isinstance(value, int | float)]
@@ -422,7 +426,7 @@ def _repeats_and_times(logs: LogPass) -> Iterator[Row]:
         longest = max(gaps)
         if longest > max(3 * float(np.median(gaps)), 2):
             place = gaps.index(longest)
-            problem = f"nothing was logged from {_day(days[place])} to {_day(days[place + 1])} ({longest} days)."
+            problem = f"nothing was logged between {_day(days[place])} and {_day(days[place + 1])}."
             yield "warning", logs.roles.time, problem, "If the system changed then, use only the rounds after the gap."
 
 

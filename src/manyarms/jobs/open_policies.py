@@ -33,6 +33,7 @@ from manyarms.policies import TablePolicy
 from manyarms.policies.callable_policy import CallablePolicy
 from manyarms.policies.column_policy import ColumnPolicy
 from manyarms.policies.lookup_policy import LookupPolicy
+from manyarms.policies.picks import column_of_picks
 from manyarms.posterior.posterior import Posterior
 
 THOMPSON_DRAWS = 100
@@ -52,13 +53,11 @@ class _LogColumns:
     Attributes:
         numbering: The ids of the actions.
         columns: The columns of the logs.
-        action: The column of logged actions; empty where it is not known.
         position_weights: How much each position of a list of picks counts; empty for none.
     """
 
     numbering: ActionNumbering
     columns: Sequence[str] = ()
-    action: str = ""
     position_weights: Sequence[Any] = ()
 
 
@@ -123,14 +122,14 @@ def _open_given(source: PolicySource, logs: _LogColumns) -> Policy:
         return ColumnPolicy(_named(source, rest, "column:recommended"), logs.numbering, position_weights=weights)
     if kind == "shares":
         file = _named(source, rest, "shares:shares.csv")
-        columns = as_source(file).columns
-        action, share = _action_column(file, columns, logs), _first(("share", "probability"), columns)
-        return TablePolicy.from_shares(file, logs.numbering, action=action, share=share or "share")
+        share = _first(("share", "probability"), as_source(file).columns)
+        return TablePolicy.from_shares(file, logs.numbering, share=share or "share")
     file, key = _file_and_key(_named(source, rest, "table:picks.csv"))
     columns = as_source(file).columns
-    action = _action_column(file, columns, logs)
     probability, rank = _first(("probability",), columns), _first(("rank",), columns)
-    given = {name for name in (action, probability, rank) if name is not None}
+    numbers = [name for name in (probability, rank) if name is not None]
+    action = column_of_picks(file, None, [*(key or (ROW,)), *numbers], logs.numbering)
+    given = {action, *numbers}
     key = key or _shared_key(file, [name for name in columns if name not in given], logs)
     return LookupPolicy(
         file, None if key == (ROW,) and ROW not in logs.columns else key, logs.numbering, action=action,
@@ -142,8 +141,8 @@ def open_on_stream(
     sources: Mapping[str, PolicySource], stream: LogStream, position_weights: Sequence[Any]
 ) -> tuple[LogStream, dict[str, Policy]]:
     """Open all policies that are not made from a model, and read the rounds with the columns that these need."""
-    columns, action = stream.source.columns, stream.reader.roles.action
-    known = _LogColumns(as_numbering(stream), columns, action, position_weights)
+    columns = stream.source.columns
+    known = _LogColumns(as_numbering(stream), columns, position_weights)
     opened = dict[str, Policy]()
     for name, source in sources.items():
         if isinstance(source, Policy):
@@ -205,19 +204,6 @@ def _file_and_key(rest: str) -> tuple[str, tuple[str, ...]]:
 
 def _first(names: Sequence[str], columns: Sequence[str]) -> str | None:
     return next((name for name in names if name in columns), None)
-
-
-def _action_column(file: str, columns: Sequence[str], logs: _LogColumns) -> str:
-    candidates = [name for name in (logs.action, "action") if name]
-    name = _first(candidates, columns)
-    if name is None:
-        wanted = " or ".join(map(repr, candidates))
-        raise InputError(
-            f"{file} has no column {wanted} with the actions; its columns are {', '.join(columns)}.",
-            f"Rename the column of picks to {candidates[0]!r}, or pass ma.LookupPolicy(..., action=...).",
-            flag_remedy=f"Rename the column of picks to {candidates[0]!r}.",
-        )
-    return name
 
 
 def _shared_key(file: str, columns: Sequence[str], logs: _LogColumns) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def sample_of_all(logs: LoggedData, total: int | None = None) -> RoundSample:
             weights=logs.weights, groups=logs.groups, times=logs.times, segments=logs.segments,
             features=first, catalog=logs.catalog,
         ).keeping(whole.table)  # fmt: skip
-        logs.eligible = whole.eligible
+        logs.eligible, logs.action_column = whole.eligible, whole.action_column
     return RoundSample(logs, len(logs) if total is None else total, contexts, features)
 
 

@@ -47,6 +47,8 @@ class DsjsonSource(Source):
         self.files, self._report = list(files), report
         self._begins = dict[int, str]()
         first = [_context_of(decision) for decision in islice(self._decisions(), LOOK)]
+        if not first:
+            raise DataFileError(f"{self.files[0]} holds no decision.", "Pass files with a line of JSON per decision.")
         names = dict.fromkeys(name for context in first for name in context)
         kinds = {name: _type_of([context[name] for context in first if name in context]) for name in names}
         self._types = OWN | kinds

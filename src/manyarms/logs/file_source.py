@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from hashlib import blake2b
-from io import TextIOWrapper
+from io import BufferedReader, TextIOWrapper
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, cast
@@ -75,8 +75,8 @@ class FileSource(Source):
                 partition_base_dir=str(base.absolute()) if base else None,
             )
         except (OSError, pa.ArrowException) as damage:
-            culprit, reason = _culprit(self.files, self._format), without_full_stop(damage)
-            raise DataFileError(f"{culprit} cannot be read as {self._format}: {reason}.") from damage
+            culprit = _culprit(self.files, self._format)
+            raise _unreadable(f"{culprit} cannot be read as {self._format}", damage) from damage
         fragments = {fragment.path: fragment for fragment in dataset.get_fragments()}
         self._fragments = [fragments[str(file.absolute())] for file in self.files]
         self.columns, self._schema = dataset.schema.names, dataset.schema
@@ -127,13 +127,15 @@ class FileSource(Source):
             try:
                 scanner = fragment.scanner(schema=self._schema, columns=names, batch_size=size, **READ_AHEAD)
                 for batch in scanner.to_batches():
+                    if self._format == "csv" and any(pa.types.is_binary(field.type) for field in batch.schema):
+                        raise _not_utf8(fragment.path)
                     yield self._with_gaps(batch) if self._format == "csv" else batch
             except (OSError, pa.ArrowException) as damage:
                 # File by file, so that the one at fault can be named.
-                raise DataFileError(
-                    f"{fragment.path} cannot be read: {without_full_stop(damage)}.",
-                    "All files must have the same columns of the same types.",
-                ) from damage
+                if "invalid UTF8" in str(damage):
+                    raise _not_utf8(fragment.path) from damage
+                same = "All files must have the same columns of the same types."
+                raise _unreadable(f"{fragment.path} cannot be read", damage, self.columns, same) from damage
 
     def _with_gaps(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch of a CSV file with its missing texts: empty cells, and where texts are no labels NA and the like."""
@@ -288,7 +290,12 @@ def _reader(kind: str, files: Sequence[Path]) -> Any:
 def _punctuation(file: Path) -> tuple[str, str]:
     """The separator of the cells of a CSV file, by its header, and the decimal point of its numbers."""
     with pa.input_stream(str(file)) as content:
-        header, *rows = content.read(LOOK).decode(errors="replace").splitlines() or [""]
+        begin = content.read(LOOK)
+    if not begin.strip():
+        raise DataFileError(f"{file} is empty.", "Write a line with the names of the columns, and the rows after it.")
+    if begin[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise DataFileError(f"{file} is in UTF-16, and UTF-8 is needed.", _in_utf8("UTF-16", file))
+    header, *rows = begin.decode(errors="replace").splitlines() or [""]
     bare = re.sub('"[^"]*"', "", header)
     separator = next((mark for mark in ",;\t" if mark in bare), ",")
     cells = (cell.strip(' "') for row in rows[:-1] or rows for cell in row.split(separator))
@@ -309,6 +316,35 @@ def _line(file: Path, row: int) -> str:
                 return f"line {begin} of {file}"
             begin, left = lines.line_num + 1, left - bool(cells)
     return ""
+
+
+def _not_utf8(file: str) -> DataFileError:
+    """The error about a CSV file with texts in another encoding, which names the first line that has one."""
+    problem = f"{file} is not in UTF-8."
+    with suppress(OSError, StopIteration), pa.input_stream(file) as content:
+        lines = (line.decode(errors="replace") for line in BufferedReader(cast(Any, content)))
+        number, line = next((number, line) for number, line in enumerate(lines, start=1) if "\ufffd" in line)
+        word = re.sub(r".*?(\w*\ufffd\w*).*", r"\1", line, flags=re.DOTALL)
+        problem = f"line {number} of {file} is not in UTF-8: it has {word!r}."
+    return DataFileError(problem, _in_utf8("WINDOWS-1252", file))
+
+
+def _in_utf8(encoding: str, file: str | Path) -> str:
+    return f"Save it as CSV in UTF-8, or convert it: iconv -f {encoding} -t UTF-8 {file} > utf8.csv."
+
+
+def _unreadable(problem: str, damage: Exception, names: Sequence[str] = (), remedy: str = "") -> DataFileError:
+    """The error about a file that Arrow cannot read, without the names of Arrow's own layers."""
+    reason = without_full_stop(damage).rpartition("Invalid: ")[2]
+    place = re.match(r"In CSV column #(\d+): Row #(\d+): CSV conversion error to (\w+): invalid value (.*)", reason)
+    if place and int(place[1]) < len(names):
+        reason = f"line {place[2]} has {place[4]} in column {names[int(place[1])]}, whose first values are {place[3]}"
+        remedy = "Write a value of that type there, or leave the cell empty."
+    elif re.search(r"Expected \d+ columns", reason):
+        remedy = (
+            "Every row needs as many cells as the header; put quotation marks around texts that hold the separator."
+        )
+    return DataFileError(f"{problem}: {reason}.", remedy)
 
 
 def content_digest(file: Path) -> str:

@@ -78,6 +78,11 @@ class LogStream:
         return self._held
 
     @property
+    def action_column(self) -> str:
+        """The column of the actions."""
+        return self.reader.roles.action
+
+    @property
     def fingerprint(self) -> Fingerprint:
         """The fingerprint of these rounds: all of the files as they are now, or the rounds after some time."""
         after = None if self.reader.age is None else self.reader.age.after
@@ -165,6 +170,7 @@ def joined(parts: list[LoggedData], stream: LogStream) -> LoggedData:
         for name in COLUMNS
     }
     logs = LoggedData(**columns, n_actions=stream.n_actions, features=stream.features, catalog=stream.catalog)
+    logs.action_column = stream.action_column
     if parts[0].eligible is not None:
         logs.eligible = sparse.csr_array(sparse.vstack([part.eligible for part in parts]))
     tables = [part.table for part in parts]

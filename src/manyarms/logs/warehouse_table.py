@@ -152,14 +152,14 @@ def open_warehouse(address: str) -> WarehouseTable:
     name = options.pop("table", None)
     if not name:
         raise InputError(
-            f"{_without_password(address)} does not name a table.",
+            f"must name a table; {_without_password(address)} names none.",
             "Add one, as in duckdb://shop.db?table=logs.",
             argument="logs",
         )
     for file in database_files(address):
         # DuckDB would make a new, empty database.
         if not file.is_file():
-            raise InputError(f"there is no database {file}.", "Check the path.", argument="logs")
+            raise InputError(f"names the database {file}, which does not exist.", "Check the path.", argument="logs")
         options["read_only"] = "True"
     with _database_errors(_without_password(address)):
         backend = ibis.connect(_joined(parts, options))
@@ -168,7 +168,8 @@ def open_warehouse(address: str) -> WarehouseTable:
             weakref.finalize(backend, backend.con.close)
         if name not in backend.list_tables():
             tables = ", ".join(sorted(backend.list_tables())[:20]) or "none"
-            raise InputError(f"there is no table {name!r}; the tables are: {tables}.", argument="logs")
+            problem = f"names the table {name!r}, which does not exist; the tables are: {tables}."
+            raise InputError(problem, argument="logs")
         return WarehouseTable(backend.table(name))
 
 

@@ -23,6 +23,7 @@ from manyarms.policies.given_policy import ChoiceMap, GivenPolicy
 from manyarms.policies.picks import (
     PositionWeights,
     as_position_weights,
+    column_of_picks,
     listed_picks,
     read_picks,
     rows_of_picks,
@@ -44,7 +45,7 @@ class LookupPolicy(GivenPolicy):
             id of a row. None for the number of a row of the contexts, from 0, in the table's column "row", as `score`
             writes it.
         actions: The numbering of the actions: the logs, a `Catalog`, a posterior, or the number of actions.
-        action: The column of picks.
+        action: The column of picks; None for the logs' column of actions, `action`, or the only column left.
         probability: The column of probabilities, if there is one; those of a key must sum to 1.
         rank: The column of ranks, if there is one: lower ranks come first.
         position_weights: How much each position of a list of picks counts, best first. Lists, and several ranks, need
@@ -58,7 +59,7 @@ class LookupPolicy(GivenPolicy):
         >>> import pyarrow as pa
         >>> import manyarms as ma
         >>> picks = pa.table({"user": ["ann", "bob"], "item": ["mug", "tea"]})
-        >>> policy = ma.LookupPolicy(picks, "user", ma.Catalog(["tea", "mug"]), action="item")
+        >>> policy = ma.LookupPolicy(picks, "user", ma.Catalog(["tea", "mug"]))
         >>> policy.actions(pa.table({"user": ["bob", "ann", "bob"]}))
         array([0, 1, 0])
     """
@@ -80,7 +81,7 @@ class LookupPolicy(GivenPolicy):
         key: str | Iterable[str] | None,
         actions: Any,
         *,
-        action: str = "action",
+        action: str | None = None,
         probability: str | None = None,
         rank: str | None = None,
         position_weights: Any = None,
@@ -91,7 +92,9 @@ class LookupPolicy(GivenPolicy):
         if probability is not None and rank is not None:
             raise InputError("and rank exclude one another.", "Name one of them.", argument="probability")
         holder = table_name(table)
-        picks = _Picks(names, as_text("action", action), probability, rank, as_text("separator", separator), holder)
+        others = [name for name in (*(names or (ROW,)), probability, rank) if name is not None]
+        column = column_of_picks(table, action, others, numbering)
+        picks = _Picks(names, column, probability, rank, as_text("separator", separator), holder)
         positions = as_position_weights(position_weights)
         with rows_of_picks(table):
             content = picks.read(table)
@@ -253,7 +256,8 @@ class _Picks:
             key = int(np.argmin(np.abs(totals - 1.0) <= SUM_ERROR))
             row = int(np.argmax(places == key))
             raise PropensityError(
-                f"the probabilities of {self._name(content, row)} in {self.holder} sum to {totals[key]:.6g}, not to 1.",
+                f"the probabilities of {self._name(content, row)}, first in {row_of(row, self.holder)}, sum to "
+                f"{totals[key]:.6g}, not to 1.",
                 "Divide those of each key by their sum.",
             )
         table = sparse.csr_array((shares, (places, actions)), shape=shape)

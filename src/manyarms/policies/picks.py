@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from difflib import get_close_matches
 from os import PathLike
 from typing import Any, ClassVar
 
@@ -16,9 +18,12 @@ from manyarms._base.checks import Array, as_floats, as_text, check_rows
 from manyarms._base.row_numbers import row_of, rows_from
 from manyarms.core.action_numbering import ActionNumbering
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, RangeError
-from manyarms.logs.sources import as_source
+from manyarms.logs.sources import Source, as_source
 
 LEAVE_OUT = "Add it to the catalog, without which only logged items are known, or leave such rows out."
+
+INDEX = r"__index_level_\d+__"
+"""The columns that Arrow makes of an index of pandas without a name."""
 
 TABLE = "the table of the policy"
 """The name of a table of picks in errors, where it is not a file."""
@@ -55,20 +60,44 @@ def as_position_weights(value: Any) -> PositionWeights | None:
     return value if value is None or isinstance(value, PositionWeights) else PositionWeights(value)
 
 
-def read_picks(table: Any, columns: Sequence[str], labels: Sequence[str]) -> pa.Table:
-    """Read picks from some columns of a table or file, without gaps; ids in `labels` are read as they are written."""
+def column_of_picks(table: Any, action: str | None, others: Sequence[str], numbering: ActionNumbering) -> str:
+    """The column of picks of a table: the one named, that of the logs' actions, `action`, or the only one left."""
+    if action is not None:
+        return as_text("action", action)
+    left = [name for name in _rows_of(table).columns if name not in others and not re.fullmatch(INDEX, str(name))]
+    usual = [name for name in (numbering.column, "action") if name in left]
+    if usual or len(left) == 1:
+        return (usual or left)[0]
+    wanted = numbering.column or "action"
+    has = f"several columns may hold the picks: {', '.join(map(str, left))}" if left else "no column is left for picks"
+    raise InputError(
+        f"has no column {wanted!r}, and {has}.",
+        f"Rename the column of picks to {wanted!r}, or name it with action=.",
+        argument=table_name(table),
+        flag_remedy=f"Rename the column of picks to {wanted!r}.",
+    )
+
+
+def _rows_of(table: Any) -> Source:
     if callable(table) and not hasattr(table, "columns"):
         raise DataTypeError("must be a table or a file; got a function.", argument="table")
-    source = as_source(table)
+    return as_source(table)
+
+
+def read_picks(table: Any, columns: Sequence[str], labels: Sequence[str]) -> pa.Table:
+    """Read picks from some columns of a table or file, without gaps; ids in `labels` are read as they are written."""
+    source = _rows_of(table)
     absent = [name for name in columns if name not in source.columns]
     holder = table_name(table)
     if absent:
         has = ", ".join(map(str, source.columns))
-        raise InputError(f"has no column {absent[0]!r}; its columns are {has}.", argument=holder)
+        near = get_close_matches(absent[0], list(map(str, source.columns)), 1)
+        remedy = f"Did you mean {near[0]}?" if near else "Name one of them, or rename it in the table."
+        raise InputError(f"has no column {absent[0]!r}; its columns are {has}.", remedy, argument=holder)
     source.need(columns)
     batches = list(source.with_labels(labels).batches(columns, 1 << 16))
     if not sum(batch.num_rows for batch in batches):
-        raise InputError("has no rows.", argument=holder)
+        raise InputError("has no rows.", "Write one row per key, or per action of shares.", argument=holder)
     content = pa.Table.from_batches(batches)
     for name in columns:
         gaps = content.column(name).is_null(nan_is_null=True).to_pylist()
@@ -124,8 +153,10 @@ def listed_picks(
     flat = flat if isinstance(flat, pa.ChunkedArray) else pa.chunked_array([flat])
     if pa.types.is_string(flat.type):
         flat = call.utf8_trim_whitespace(flat)
-    if flat.null_count:
-        row = row_of(rows[flat.is_null().to_pylist().index(True)], holder)
+    gaps = call.fill_null(call.equal(flat, ""), True) if pa.types.is_string(flat.type) else flat.is_null()
+    first_gap = call.index(gaps, True).as_py()
+    if first_gap >= 0:
+        row = row_of(rows[first_gap], holder)
         raise NonFiniteError(f"column {name} has a gap in the list of {row}.", "Leave the gap out.")
     numbered = numbering.of_column(name, flat)
     if not numbered.known.all():

@@ -16,7 +16,7 @@ from manyarms.core.arrow_columns import column_of, numbers_of
 from manyarms.errors import DataTypeError, InputError, PropensityError, ShapeError
 from manyarms.linalg.sparse_matrices import shape_of
 from manyarms.model_file.part_checks import floats, once
-from manyarms.policies.picks import read_picks, rows_of_picks, single_picks, table_name
+from manyarms.policies.picks import column_of_picks, read_picks, rows_of_picks, single_picks, table_name
 
 SUM_ERROR = 1e-6
 """How far the sum of probabilities may be from one."""
@@ -71,18 +71,19 @@ class TablePolicy(Policy):
             self.rows_per_block = max(1, (1 << 21) // self.n_actions)
 
     @classmethod
-    def from_shares(cls, table: Any, actions: Any, *, action: str = "action", share: str = "share") -> TablePolicy:
+    def from_shares(cls, table: Any, actions: Any, *, action: str | None = None, share: str = "share") -> TablePolicy:
         """The policy that gives each action a fixed share of all rounds, as a table of items and shares says.
 
         Args:
             table: A table of pandas, Polars or Arrow, or a file: one row per action. Those not listed have share 0.
             actions: The numbering of the actions: the logs, a `Catalog`, a posterior, or the number of actions.
-            action: The column of ids.
+            action: The column of ids; None for the logs' column of actions, `action`, or the only column left.
             share: The column of shares, which sum to 1.
         """
         numbering = as_numbering(actions)
         with rows_of_picks(table):
-            content = read_picks(table, [as_text("action", action), as_text("share", share)], [action])
+            action = column_of_picks(table, action, [as_text("share", share)], numbering)
+            content = read_picks(table, [action, share], [action])
             holder = table_name(table)
             numbers = single_picks(action, column_of(content, action), numbering, holder)
             shares = numbers_of(share, column_of(content, share))

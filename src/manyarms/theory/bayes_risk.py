@@ -249,8 +249,8 @@ def _standard_error(values: Float[Array, "m ..."]) -> Float[Array, "..."]:
 def theorem_1_bound(dim: int, expected_norm: float) -> float:
     """2 √d E‖φ(X)‖: the paper's bound on the Bayes suboptimality of greedy, which is *not* true as stated.
 
-    The proof takes r(X, a) - r̂(X, a) to be a centred Gaussian given the data, even at a = π_*(X). But π_*(X) depends on
-    the unknown weights themselves, and the best of K actions is likely one that was underestimated: the difference can
+    The proof takes r(X, a) - r̂(X, a) to be a centred Gaussian given the data, even at a = π_*(X). But that action
+    depends on the unknown weights, and the best of K actions is likely one that was underestimated: the difference can
     grow like √(2 log K). So the bound can fail once log K is large against d. With d = 1, no data, K independent
     standard normal weights and φ = 1 the bound is 2, and the suboptimality is the mean of the largest of K normals:
     3.24 at K = 1000. Where log K + ½ log 2 ≤ d, it holds with √E‖φ(X)‖² in place of E‖φ(X)‖, by `corrected_bound`,
