@@ -7,7 +7,7 @@ from scipy.special import ndtr, ndtri
 
 import manyarms as ma
 from manyarms.core.result_tables import signed_number
-from manyarms.decision.plan import item_label, rounds_of_a_test, plan_next_step
+from manyarms.decision.plan import item_label, plan_next_step, rounds_of_a_test
 from manyarms.decision.recommendation import Recommendation
 from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError, NumericalError

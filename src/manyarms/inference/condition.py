@@ -145,7 +145,7 @@ def _add_rows(
 
 
 def _evidence_of(posterior: HierarchicalGaussian) -> tuple[SummedEvidence, float] | None:
-    """What all rows of a posterior say about ψ, and Σ_a log |K_a|; None where these are no sums, or too large."""
+    """Evidence on ψ, summed over all rows of a posterior, and Σ_a log |K_a|; None if it has other forms or is too large."""
     if posterior not in _evidence:
         base, observed = posterior.base, posterior.observed
         evidence = gather(base, observed)
