@@ -145,7 +145,7 @@ def _add_rows(
 
 
 def _evidence_of(posterior: HierarchicalGaussian) -> tuple[SummedEvidence, float] | None:
-    """Evidence on ψ, summed over all rows of a posterior, and Σ_a log |K_a|; None if it has other forms or is too large."""
+    """Evidence on ψ, summed over all rows of a posterior, and Σ_a log |K_a|; None if of other form or too large."""
     if posterior not in _evidence:
         base, observed = posterior.base, posterior.observed
         evidence = gather(base, observed)
