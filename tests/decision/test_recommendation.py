@@ -32,7 +32,9 @@ def test_the_verdict_is_the_surest_gain_or_none(verdict, policy, gains):
 
 def test_failed_checks_turn_the_next_step_into_a_test_and_leave_the_verdict():
     gains = evaluation(b=ma.Estimate(0.2, 0.05, diagnostics={}))
-    assert recommend(gains).next_step == "Deploy b, and check with manyarms backtest that the forecasts hold."
+    assert (
+        recommend(gains).next_step == "Ship b. Then run manyarms backtest on new logs to check that the forecasts hold."
+    )
     failed = recommend(gains, n_failed=2)
     assert failed.verdict == "ship" and failed.next_step in failed.reason
     assert failed.next_step == "Test b on a share of the traffic first: 2 checks failed."

@@ -279,7 +279,7 @@ class GoalOptions(TypedDict, total=False):
         Names,
         Option(
             (),
-            "Columns that a policy may change for the worse only within a limit on the change in the mean: "
+            "Limits on how far a policy may worsen the mean of other columns: "
             "'returns<=1%' (may rise by at most 1 percent), 'margin>=-2%' (may fall by at most 2 percent), "
             "'calls<=0.01' (may rise by at most 0.01 per round, in the unit of the column).",
             metavar="COLUMN<=LIMIT,...",
@@ -303,7 +303,7 @@ class ProposalOptions(TypedDict, total=False):
         Names,
         Option(
             ("greedy", "pessimistic", "softmax"),
-            "Policies to evaluate, separated by commas. The first five rules are learned from the logs.\n\n"
+            "Policies to evaluate, separated by commas. The first five are learned from the logs.\n\n"
             + RULES.replace("softmax:temperature", "softmax[:temperature]").replace("to greedy.", SOFTMAX_DEFAULT)
             + OWN,
             metavar="NAME,FILE,...",

@@ -43,7 +43,7 @@ def backtest_command(
             "--false-alarm",
             min=0.0,
             max=1.0,
-            help="Maximum probability of a false alarm: an alarm although the forecasts are right.",
+            help="Maximum probability of raising an alarm when the forecasts are in fact right.",
         ),
     ] = 0.05,
     unit: Unit = "",

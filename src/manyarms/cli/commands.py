@@ -100,8 +100,8 @@ def update_command(
 ) -> None:
     """Update a model with new logs and new actions; old logs are not needed.
 
-    With Gaussian rewards, the result is the same as that of a fit on all the
-    logs with the same prior and noise, which an update does not learn again. A
+    An update does not learn the prior and the noise again. With Gaussian rewards,
+    it gives the same result as a fit on all the logs with that prior and noise. A
     file that the model has seen in full is refused, so a job can safely run
     twice. If --maturity left out the youngest rounds of a file, pass the file
     again later: only rounds that are new to the model are added. With --half-life, the

@@ -61,8 +61,8 @@ BLIND_SPOTS = (
     "Self-selection: if users chose what was logged, as with ratings that they chose to give, then rounds that were "
     "not logged may have different rewards. Only randomly assigned traffic can reveal this.",
     "Hidden causes: if something outside the context columns influenced both the logged choice and the reward, the "
-    "model is wrong. So are importance weights from estimated propensities. Weights from logged propensities stay "
-    "right, but may be too noisy to show it.",
+    "model and importance weights from estimated propensities are both wrong. Weights from logged propensities remain "
+    "valid, but may be too noisy to reveal the error.",
     "Change over time: the estimates assume that the coming weeks will be like these rounds.",
 )
 """What no log can show, whatever the checks say."""

@@ -32,9 +32,9 @@ class Diagnostic:
 
 
 _MEANINGS = {
-    "unsupported_mass": "share of the policy's choices on actions that have no round in the log: for the model, the "
-    "log it was fitted on; for the other estimators, the log evaluated here. For such actions the model has only "
-    "what they share with logged actions, such as their category, and importance weights have no information",
+    "unsupported_mass": "share of the policy's choices on actions with no logged round (for the model: in the log it was "
+    "fitted on; for other estimators: in the evaluated log). The model can then rely only on what such actions share "
+    "with others, such as a category. Importance weights can say nothing about them",
     "prior_share": "variance of the value after the logs, as a share of its variance before them; at 100 %, the logs "
     "have added nothing",
     "effective_sample_size": "number of equally weighted rounds that would be as informative as the weighted ones. "

@@ -182,7 +182,7 @@ def _ship(
         f"shipping requires. The comparison used {evaluation.gain_rounds:,} logged rounds."
     )
     listed = tuple(text for text, applies in caveats.items() if applies)
-    remedy = f"Deploy {best.name}, and check with manyarms backtest that the forecasts hold."
+    remedy = f"Ship {best.name}. Then run manyarms backtest on new logs to check that the forecasts hold."
     if listed or n_failed:
         failed = f": {n_failed} check{'s' if n_failed > 1 else ''} failed" if n_failed else ""
         remedy = f"Test {best.name} on a share of the traffic first{failed}."

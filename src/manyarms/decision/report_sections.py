@@ -150,8 +150,8 @@ def _traffic(decision: Decision, charts: Charts) -> str:
         }
         opening = f"{changes.policy[:1].upper()}{changes.policy[1:]} differs from the {CURRENT} in"
         moved = (
-            f"{opening} at least {share(changes.moved)} of rounds: the totals for each action were compared, not the "
-            "choices in each round."
+            f"{opening} at least {share(changes.moved)} of rounds. The true share may be higher: only the totals for each "
+            "action were compared."
         )
         if share(changes.moved) == "100 %":
             moved = f"{opening} 100 % of rounds."
@@ -289,7 +289,8 @@ def _best(decision: Any, _: Charts) -> str:
     }
     return table("Probability of being the best policy", list(choices), columns) + (
         "<p><strong>Expected loss</strong>: the reward per round lost on average by choosing this policy instead of "
-        "the best one.</p>"
+        "the best one. The average is over all gains that the logs leave possible, so it need not equal the difference "
+        "between two gains.</p>"
     )
 
 

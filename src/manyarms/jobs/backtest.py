@@ -74,7 +74,7 @@ def backtest(
             propensities.
         half_life: The age at which a round counts half as much as a new one, by whole periods; None to forget nothing.
         level: The probability of the intervals.
-        false_alarm: The maximum probability of a false alarm: one that is raised although the forecasts are right.
+        false_alarm: The maximum probability of raising an alarm when the forecasts are in fact right.
         progress: True shows how many periods are done; a function is called as progress(done, total).
 
     Raises:
