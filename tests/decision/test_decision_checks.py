@@ -63,7 +63,7 @@ def test_a_policy_that_the_log_never_shows_fails_the_check_of_overlap(parts):
     never[:, -1] = 1.0
     decision = ma.decide({"never": ma.TablePolicy(never)}, test, posterior)
     assert decision.checks[1].outcome == "failed"
-    assert decision.checks[1].finding == "Their effective sample size is 0 rounds; at least 10 are needed."
+    assert decision.checks[1].finding == "Their effective sample size is 0; at least 10 rounds are needed."
 
 
 def test_every_page_and_every_record_says_what_no_log_can_show(parts):

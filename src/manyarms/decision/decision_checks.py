@@ -77,7 +77,7 @@ def check_log(result: PolicyResult | None) -> list[Check]:
         Check(
             matches,
             "failed" if size < FEW_MATCHES else "passed",
-            f"Their effective sample size is {size:,.0f} rounds; at least {FEW_MATCHES:.0f} are needed.",
+            f"Their effective sample size is {size:,.0f}; at least {FEW_MATCHES:.0f} rounds are needed.",
         ),
         Check(weights, "not possible", "Propensities were estimated from the same log.")
         if guessed
