@@ -71,7 +71,7 @@ def check_log(result: PolicyResult | None) -> list[Check]:
     )
     off = abs(mean - 1.0) > THRESHOLDS.mean_weight_error
     guessed = figures.get("estimated_propensities", 0.0) > 0
-    size_found = f"effective sample size is {size:,.0f} rounds; at least {FEW_MATCHES:.0f} are needed."
+    size_found = f"effective sample size is {size:,.0f}; at least {FEW_MATCHES:.0f} rounds are needed."
     weighing = f"The mean importance weight is {mean:.3g}."
     if off:
         weighing = (

@@ -21,6 +21,7 @@ from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
 from manyarms.posterior.posterior import Posterior, same_as
 from manyarms.posterior.reward_draws import FactorDraws, chunk_rng, draw_key
 from manyarms.posterior.reward_posterior import RewardPosterior
+from manyarms.prior_learning.prior_warnings import when_averaged
 
 
 class PosteriorsByPrior:
@@ -71,7 +72,7 @@ class AveragedPosterior(Posterior):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Everything that is wrong with the posterior or with the average, in plain words."""
-        return (*self.posterior.warnings, *self.average_warnings)
+        return (*when_averaged(self.posterior.warnings), *self.average_warnings)
 
     @property
     def effective_draws(self) -> float:
@@ -128,7 +129,7 @@ class AveragedPosterior(Posterior):
             method="draws",
             shape=NormalMixture(means, np.sqrt(variances + context), self.shares),
             posterior_shape=NormalMixture(means, np.sqrt(variances), self.shares),
-            warnings=(*plain.warnings, *self.average_warnings),
+            warnings=(*when_averaged(plain.warnings), *self.average_warnings),
             diagnostics={
                 **plain.diagnostics,
                 "effective_draws": self.effective_draws,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from manyarms.core import HierarchicalGaussian
@@ -14,7 +16,13 @@ SURE = 1.1
 """Warn when an honest interval is this much wider: 95 % intervals then hold the truth 92.5 % of the time."""
 UNEVEN = 30.0
 """A note is made of columns whose sizes differ by more than this factor."""
-_AVERAGE = "average over learned priors for intervals that include this"
+_AVERAGE = "average over learned priors for intervals that include this (`decide --averaged`; averaged() in Python)"
+
+
+def when_averaged(warnings: Sequence[str]) -> tuple[str, ...]:
+    """The warnings about a learned prior that remain once values are averaged over learned priors."""
+    narrow = f", or {_AVERAGE}"
+    return tuple(text.replace(_AVERAGE, "the intervals include this") for text in warnings if narrow not in text)
 
 
 def fractional_weights_warnings(evidence: Evidence) -> list[str]:
