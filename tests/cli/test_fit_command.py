@@ -141,6 +141,9 @@ def test_unknown_items_count_as_other(shop, tmp_path):
         pa.table({"sku": np.arange(15), "kind": [KINDS[k % 3] for k in range(15)]}), tmp_path / "few.parquet"
     )
     assert figures(*base, "--unknown", "other", "--out", tmp_path / "m.arrow")["counted_as_other"] == 25
+    for unknown, shows in (("other", True), ("drop", False)):
+        shown = done(*base, "--unknown", unknown, "--out", tmp_path / f"{unknown}.arrow").stdout
+        assert ("Counted as (other): 25 rows (unknown action)." in shown) == ("Counted as" in shown) == shows
     done(
         "score",
         "--model",

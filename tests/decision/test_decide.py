@@ -1,11 +1,14 @@
 """A decision repeats what the posterior says, accepts every posterior, and lists what it leaves out."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from decision_world import world
 from numpy.testing import assert_allclose
 
 import manyarms as ma
+from manyarms.decision.decide_files import decide_files
 from manyarms.decision.decision_evidence import Calibration, CalibrationBin
 from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError
@@ -30,6 +33,18 @@ def test_a_decision_says_what_the_posterior_says(known):
     assert decision.verdict == "ship"
     change = f"its gain over the current policy is {100 * lift.value:+.3g} %"
     assert f"{change} (95 % interval {100 * low:+.3g} % to {100 * high:+.3g} %)" in decision.sentence
+
+
+def test_a_decision_from_files_draws_its_rounds_with_seed_zero_unless_told(tmp_path):
+    rng, logs = np.random.default_rng(4), tmp_path / "logs.parquet"
+    rows = {"x": rng.normal(size=200), "item": np.arange(200) % 4, "r": rng.normal(size=200), "p": [0.25] * 200}
+    pq.write_table(pa.table(rows), logs)
+    options = {"context": "x", "policies": ["uniform"], "estimators": ["ips"], "sample": 50}
+    means = [
+        decide_files(logs, "item", "r", "p", **options, **seed).evaluation.mean_reward
+        for seed in ({}, {"seed": 0}, {"seed": 1})
+    ]
+    assert means[0] == means[1] != means[2]
 
 
 def test_the_verdict_rests_on_the_gains(known):

@@ -120,6 +120,16 @@ def test_exploring_costs_no_more_than_allowed():
     assert all(way.cost <= 1e-3 * (1 + 1e-9) for way in planned.traffic)
 
 
+def test_a_candidate_costs_what_it_is_expected_to_lose_against_the_traffic_of_now():
+    posterior, _, baseline, logging, contexts = problem()
+    rewards = [posterior.expected_reward(contexts, np.full(len(contexts), arm)).mean() for arm in range(N_ACTIONS)]
+    now = logging.probabilities(contexts[:1])[0] @ rewards
+    worst, best = (ma.TablePolicy(np.eye(N_ACTIONS)[pick(rewards)]) for pick in (np.argmin, np.argmax))
+    planned = ma.plan(posterior, worst, baseline, contexts, logging=logging, share=0.2)
+    assert planned.traffic[1].cost == pytest.approx(0.2 * (now - min(rewards)), rel=1e-9) and min(rewards) < now
+    assert ma.plan(posterior, best, baseline, contexts, logging=logging).traffic[1].cost == 0.0
+
+
 def test_a_question_that_is_settled_needs_no_rounds():
     posterior, _, _, _, contexts = problem()
     far_better = ma.plan(posterior, ma.Greedy(posterior), ma.TablePolicy(np.eye(N_ACTIONS)[0]), contexts, sure=0.6)

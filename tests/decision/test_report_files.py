@@ -1,14 +1,18 @@
 """Every format has the same figures, and charts and reports refuse what they are not made of."""
 
 import json
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from html import escape
 
+import numpy as np
 import pytest
 from decision_world import CHARTS
 
 import manyarms as ma
+from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError
 
 WRONG = """
@@ -66,6 +70,35 @@ def test_diagnostics_are_grouped_and_actions_have_their_names(known, tmp_path):
     assert "Gain per round [95\N{NO-BREAK SPACE}% interval]" in html
     # Every chart has a sentence of its own.
     assert html.count("<figcaption><strong>") == len(CHARTS)
+
+
+def test_diagnostics_are_introduced_where_there_are_some(known):
+    texts = ("The diagnostics are about every policy", 'aria-label="All diagnostics"')
+    for decision, shows in ((known[0], True), (replace(known[0], diagnostics=()), False)):
+        page = html_page(decision, "Mine")
+        assert [text in page for text in texts] == [shows, shows]
+
+
+def test_every_cell_of_a_table_has_the_name_of_its_column(known):
+    page = html_page(known[0], "Mine")
+    all_of_them = page.split('aria-label="All diagnostics"')[1].split("</table>")[0]
+    names = re.findall(r'data-label="(.*?)"', all_of_them)
+    columns = ["Status", "Policy", "Estimator", "Diagnostic", "Value"]
+    assert names == columns * len(known[0].diagnostics) and len(names) == all_of_them.count("<td")
+
+
+def test_the_page_of_a_backtest_has_the_means_over_the_rounds_of_each_category():
+    rng, kinds = np.random.default_rng(2), np.arange(4) % 2
+    day = np.repeat(np.arange(4), [50, 90, 10, 40])
+    actions, rewards = rng.integers(4, size=190), rng.normal(size=190) + day
+    times = np.datetime64("2024-05-01T10:00") + day.astype("timedelta64[D]")
+    logs = ma.LoggedData(np.ones((190, 1)), actions, rewards, n_actions=4, times=times)
+    result = ma.backtest(logs, prior=ma.priors.from_categories(kinds, dim=1), categories=kinds)
+    page, forecast = html_page(result, "Mine"), day >= result.n_training
+    rows = page.split('aria-label="Forecasts by category"')[1].split("</table>")[0]
+    shown = re.findall(r'data-label="Observed" data-value="(.*?)"', rows)
+    means = [rewards[forecast & (kinds[actions] == kind)].mean() for kind in (0, 1)]
+    assert sorted(map(float, shown)) == pytest.approx(sorted(means), rel=1e-9)
 
 
 def test_every_format_has_the_same_figures(known, tmp_path):

@@ -1,5 +1,7 @@
 """Comparisons of estimators, SLOPE++, and the splits of a log they need."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -44,6 +46,19 @@ def test_comparison_reports_all_pairs_and_leaves_out_training_rounds(problem):
         ("greedy", "IPS"), ("greedy", "snIPS"), ("greedy", "DR"), ("uniform", "DR"),
     }  # fmt: skip
     assert len(ma.compare(policies, train, estimators, allow_training_rounds=True)) == 8
+
+
+def test_a_comparison_is_silent_unless_a_bar_is_wished_for(problem, monkeypatch):
+    bars = []
+
+    def reporter(progress, total, label):
+        bars.append(progress)
+        return nullcontext(lambda done, total: None)
+
+    monkeypatch.setattr("manyarms.estimators.compare.reporter", reporter)
+    for options in ({}, {"progress": True}):
+        ma.compare({"uniform": ma.Uniform(5)}, problem[0], [ma.IPS()], **options)
+    assert bars == [False, True]
 
 
 class Fixed(ma.Estimator):

@@ -487,6 +487,17 @@ def test_one_context_column_needs_no_list():
     )
 
 
+def test_numbers_far_beyond_the_rows_are_no_action_numbers():
+    def read(largest):
+        items = np.zeros(100_001, dtype=np.int64)
+        items[7] = largest
+        return ma.read_logs(pa.table({"x": items % 2, "item": items, "r": items % 3}), ["x"], "item", "r")
+
+    assert read(10_000_099).n_actions == 10_000_100  # 100 times the rows
+    with pytest.raises(ActionError, match="holds the id 10000100, and without a catalog"):
+        read(10_000_100)
+
+
 def test_a_dictionary_tells_of_no_level_and_no_action_that_no_row_has():
     def read(kind):
         c = pa.array(["a", "b", "a", "zz"]).cast(kind)

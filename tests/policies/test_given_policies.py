@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import manyarms as ma
-from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, PropensityError
+from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, PropensityError, RangeError
 
 IDS = ["tea", "mug", "pot", "jam", "007"]
 CATALOG = ma.Catalog(IDS, categories=["a", "a", "b", "b", "b"])
@@ -165,6 +165,11 @@ def test_given_policies_are_saved_and_loaded(given, tmp_path):
         ma.CallablePolicy(lambda rows: rows["new"], CATALOG).save(tmp_path / "policy.arrow")
 
 
+def test_a_saved_policy_holds_the_share_of_each_position():
+    saved = [ma.ColumnPolicy("top", CATALOG, position_weights=weights).saved() for weights in ([3, 1], [6, 2])]
+    assert [parts["position_weights"].tolist() for parts in saved] == [[0.75, 0.25]] * 2
+
+
 def test_values_by_frame_by_logs_and_by_stream_agree_with_enumeration(given, tmp_path):
     df = frame(200)
     pq.write_table(pa.Table.from_pandas(df), tmp_path / "logs.parquet")
@@ -194,6 +199,10 @@ BAD = {
     "unknown in a list": (
         lambda: ma.ColumnPolicy("t", CATALOG, position_weights=[1, 1]).actions(pa.table({"t": ["tea|mug", "pot|cup"]})),
         ActionError, "row 1"),
+    "no weights": (
+        lambda: ma.ColumnPolicy("t", CATALOG, position_weights=[]), RangeError, "must begin with the weight"),
+    "no weight for the first position": (
+        lambda: ma.ColumnPolicy("t", CATALOG, position_weights=[0, 1]), RangeError, "must begin with the weight"),
     "a gap in a list": (
         lambda: ma.ColumnPolicy("t", CATALOG, position_weights=[1]).actions(pa.table({"t": ["tea|mug", "pot| |tea"]})),
         NonFiniteError, "gap in the list of row 1. Leave the gap out"),

@@ -357,6 +357,12 @@ def test_wrong_arguments_raise_typed_errors():
             call()
 
 
+@pytest.mark.usefixtures("own_errors")
+def test_the_assumptions_of_an_explicit_bound_must_be_a_model():
+    with pytest.raises(InputError, match="model must be an IsotropicModel"):
+        theory.explicit_squared_norm("isotropic", 100, [0.2])
+
+
 def test_a_simulated_risk_is_averaged_over_instances():
     errors, norms = np.random.default_rng(0).random((2, 5, 3))
     risk = theory.BayesMSE(errors, norms)

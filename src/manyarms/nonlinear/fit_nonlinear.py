@@ -300,10 +300,9 @@ class _ByRounds(Ascent):
 
 
 def ascent_for(seen: SeenActions, likelihood: Likelihood, tolerance: float) -> Ascent:
-    """The objective that `fit_nonlinear` climbs under a likelihood, whose rewards are checked here."""
+    """The objective that `fit_nonlinear` climbs under a likelihood that allows the rewards."""
     if likelihood.treatment == "exact":
         return ByRows(seen, observe(likelihood.statistics(seen.logs, seen.n_actions), likelihood.noise_std))
-    likelihood.check(seen.logs.rewards, seen.logs.weights)
     if likelihood.treatment == "paper":
         # Each action's own maximum of the likelihood: no prior enters, so these rows never change.
         independent = seen.given(np.zeros((seen.n_actions, seen.hierarchy.dim)))
