@@ -32,8 +32,8 @@ class Diagnostic:
 
 
 _MEANINGS = {
-    "unsupported_mass": "share of the policy's choices on actions with no logged round (for the model: in the log it was "
-    "fitted on; for other estimators: in the evaluated log). The model can then rely only on what such actions share "
+    "unsupported_mass": "share of the policy's choices on actions with no logged round (for the model: in the log it "
+    "was fitted on; for other estimators: in the evaluated log). The model can then rely only on what such actions share "
     "with others, such as a category. Importance weights can say nothing about them",
     "prior_share": "variance of the value after the logs, as a share of its variance before them; at 100 %, the logs "
     "have added nothing",

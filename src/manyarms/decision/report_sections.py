@@ -150,8 +150,8 @@ def _traffic(decision: Decision, charts: Charts) -> str:
         }
         opening = f"{changes.policy[:1].upper()}{changes.policy[1:]} differs from the {CURRENT} in"
         moved = (
-            f"{opening} at least {share(changes.moved)} of rounds. The true share may be higher: only the totals for each "
-            "action were compared."
+            f"{opening} at least {share(changes.moved)} of rounds. The true share may be higher: only the totals for "
+            "each action were compared."
         )
         if share(changes.moved) == "100 %":
             moved = f"{opening} 100 % of rounds."
