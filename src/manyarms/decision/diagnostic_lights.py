@@ -33,8 +33,8 @@ class Diagnostic:
 
 _MEANINGS = {
     "unsupported_mass": "share of the policy's choices on actions with no logged round (for the model: in the log it "
-    "was fitted on; for other estimators: in the evaluated log). The model can then rely only on what such actions share "
-    "with others, such as a category. Importance weights can say nothing about them",
+    "was fitted on; for other estimators: in the evaluated log). The model can then rely only on what such actions "
+    "share with others, such as a category. Importance weights can say nothing about them",
     "prior_share": "variance of the value after the logs, as a share of its variance before them; at 100 %, the logs "
     "have added nothing",
     "effective_sample_size": "number of equally weighted rounds that would be as informative as the weighted ones. "
