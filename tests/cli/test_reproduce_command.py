@@ -10,6 +10,8 @@ import small_data
 from typer.testing import CliRunner
 
 from manyarms.cli import app
+from manyarms.cli.reproduce_figures import _data_error_line
+from manyarms.errors import DataFileError
 from manyarms.experiments import Store
 from manyarms.experiments import cell as cells
 from manyarms.experiments import real_data_problems as matrices
@@ -122,6 +124,9 @@ def test_what_cannot_be_run_is_refused_with_the_way_out(tmp_path):
     damaged = reproduce("cost")
     refused(damaged, "rows.parquet", "Move it away")
     assert ".." not in damaged.stderr
+    # Only with a remedy, and for a figure that needs data, are the flags named that help.
+    assert _data_error_line(DataFileError("a.dat is damaged."), "ml-1m") == "a.dat is damaged."
+    assert _data_error_line(DataFileError("b is damaged.", "Remove it."), None) == "b is damaged. Remove it."
 
 
 @pytest.mark.slow

@@ -91,6 +91,13 @@ def test_bars_of_a_calibration_are_two_standard_errors_long():
     assert_allclose([[row["low"], row["high"]] for row in rows], [[0.14, 0.26], [0.5, 0.5]])
 
 
+@pytest.mark.parametrize(("against_truth", "word"), [(False, "observed"), (True, "true")])
+def test_a_calibration_says_whether_rewards_were_observed_or_are_the_true_ones(against_truth, word):
+    evidence = Calibration((CalibrationBin(50.0, 0.1, 0.2, 0.03),), True, against_truth, {})
+    layers = ma.plots.calibration(evidence).to_dict()["layer"]
+    assert f"{word} mean reward" in [layer["encoding"]["y"].get("title") for layer in layers]
+
+
 def test_nothing_is_decided_without_a_policy(known):
     with pytest.raises(InputError, match="no policy to evaluate"):
         ma.decide({}, known[2], known[3])

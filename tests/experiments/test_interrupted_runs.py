@@ -1,5 +1,6 @@
 """`manyarms reproduce`, killed or interrupted: it goes on where it was."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -27,6 +28,18 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_worker_ignores_ctrl_c_where_it_cannot_be_held(tmp_path, monkeypatch):
+    """As on Windows, where a worker would otherwise end in the middle of a cell."""
+    run, before = sys.modules["manyarms.experiments.run"], signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(run, "_Worker", type("Worker", (), {}))
+    monkeypatch.setattr(run, "stay_on_one_core", lambda: None)
+    try:
+        run._start_worker(tmp_path, (), multiprocessing.Event(), multiprocessing.Event())
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow

@@ -57,6 +57,12 @@ def test_one_action_without_a_prior_is_bayesian_ridge_regression():
         assert_allclose(ours, others, rtol=3e-3, atol=3e-3)
 
 
+def test_without_an_intercept_a_weight_that_no_round_tells_of_is_expected_to_be_zero():
+    X = np.c_[np.zeros(40), np.linspace(1.0, 2.0, 40)]
+    y = 5.0 * X[:, 1] + np.tile([-0.1, 0.1], 20)
+    assert_allclose(SDMRegressor(fit_intercept=False).fit(X, y).predict([[1.0, 0.0]]), 0.0, atol=1e-9)
+
+
 def test_categories_tell_of_actions_never_seen(rounds):
     X, y, action, category = rounds
     shared, alone = SDMRegressor(categories=category), SDMRegressor(n_actions=60)

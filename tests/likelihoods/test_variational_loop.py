@@ -250,3 +250,10 @@ def test_units_of_rewards_do_not_matter_to_students_t(unit):
     logs = problem.with_rewards(unit * problem.logs.rewards).logs
     other = ma.fit(logs, scaled, StudentT(0.5 * unit, 4.0))
     assert_allclose(other.weights.action_mean() / unit, one.weights.action_mean(), rtol=1e-4, atol=1e-6)
+
+
+def test_one_click_under_a_wide_prior_takes_few_steps():
+    """A full step overshoots, and halved steps come to no end."""
+    prior = ma.priors.independent(1, mean=np.zeros(1), cov=1e4)
+    posterior = ma.fit(ma.LoggedData([[1.0]], [0], [1.0]), prior, Bernoulli())
+    assert posterior.converged and len(posterior.trace) < 30

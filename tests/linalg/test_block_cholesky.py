@@ -177,6 +177,13 @@ def test_a_plan_with_a_node_that_does_not_exist_is_inconsistent(part):
     assert not plan.consistent()
 
 
+def test_a_plan_with_a_position_behind_its_entries_is_inconsistent():
+    n, (first, second) = random_pairs(np.random.default_rng(0), 40, 120)
+    plan = EliminationPlan(n, first, second)
+    plan._by_code = np.where(plan._by_code == len(plan.rows) - 1, len(plan.rows), plan._by_code)
+    assert not plan.consistent()
+
+
 def test_the_gram_matrix_of_a_part_is_the_sum_over_its_blocks():
     blocks = np.random.default_rng(0).normal(size=(1, 8, 8))
     rows = blocks[0, 1:7].reshape(3, 2, 8)

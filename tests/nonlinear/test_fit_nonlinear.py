@@ -178,6 +178,14 @@ def test_a_climb_that_stops_early_says_so():
     assert posterior.warnings[0] in posterior.value(ma.Uniform(example.n_actions), example.x).warnings
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_climb_that_rounding_ends_is_not_called_stuck_however_far_rewards_are_from_the_prior(seed):
+    example = Example("tanh", seed, n_rounds=12)
+    logs = ma.LoggedData(example.x, np.arange(12), 10.0 * np.cos(np.arange(12)), n_actions=12)
+    posterior = fit_nonlinear(logs, example.hierarchy, ma.Gaussian(0.1), tolerance=1e-300)
+    assert not any("no step" in text for text in posterior.warnings)
+
+
 def test_a_wrong_jacobian_is_suspected():
     example = Example("tanh")
     wrong = example.build(lambda psi, actions: -example.jacobian(psi, actions))

@@ -104,6 +104,14 @@ def test_a_function_gets_the_frame_of_its_own_library():
     assert_allclose(results.policies[1].choices.shares, 0.2)
 
 
+def test_a_function_that_returns_an_ineligible_id_is_refused():
+    policy = ma.CallablePolicy(lambda rows: rows["new"], CATALOG)
+    df = frame(2).assign(new=["tea", "mug"])
+    assert_allclose(policy.probabilities(df, eligible=np.eye(5, dtype=bool)[:2]), np.eye(5)[:2])
+    with pytest.raises(InputError, match="row 1"):
+        policy.probabilities(df, eligible=np.eye(5, dtype=bool)[[0, 0]])
+
+
 def test_shares_are_one_distribution_for_all_rows():
     policy = ma.TablePolicy.from_shares(
         pd.DataFrame({"item": ["jam", "tea"], "share": [0.25, 0.75]}), CATALOG, action="item"

@@ -57,6 +57,22 @@ def test_draws_at_once_belong_to_the_context_whatever_its_neighbours(monkeypatch
     assert np.abs(share - exact).max() < 5 * 0.5 / np.sqrt(50)
 
 
+def test_draws_at_once_are_the_same_for_few_pairs_at_a_time(monkeypatch):
+    monkeypatch.setattr(thompson, "MANY_UNSEEN", 10)
+    posterior, x = fitted()
+    x = np.vstack([x, x + 1.0])
+
+    def drawn():
+        policy = ma.Thompson(posterior, 30, rng=np.random.default_rng(3))
+        return policy.probabilities(x), policy.sample(x, np.random.default_rng(4))
+
+    shares_at_once, sample_at_once = drawn()
+    winners = ma.Thompson._winners
+    monkeypatch.setattr(ma.Thompson, "_winners", lambda self, x, draws, f, _, e: winners(self, x, draws, f, 4, e))
+    assert np.array_equal(drawn()[0], shares_at_once)
+    assert np.array_equal(drawn()[1], sample_at_once)
+
+
 @pytest.mark.parametrize("purpose", [0, 1])
 def test_hashed_numbers_are_uniform_and_differ_by_every_counter(purpose):
     a, b = np.arange(200)[:, None], np.arange(300)[None]

@@ -26,7 +26,7 @@ def explain(term: str | None = None) -> str:
     """
     entries = glossary()
     if term is None:
-        return "\n".join(sorted({text.split(". ", 1)[0].rstrip(".") for text in entries.values()}, key=str.casefold))
+        return "\n".join(sorted({text.partition(". ")[0].rstrip(".") for text in entries.values()}, key=str.casefold))
     key = _key(as_text("term", term))
     if key in entries:
         return entries[key]

@@ -45,7 +45,7 @@ class Choice:
 
 def best_choices(evaluation: Evaluation) -> Mapping[str, Choice]:
     """Every policy as a candidate for the best, by name; empty where policies were not compared with each other."""
-    rows = [row for row in evaluation.policies if row.gain is not None and row.difference is not None]
+    rows = [row for row in evaluation.policies if row.difference is not None]
     needed = combinations([row.name for row in rows], 2)
     if not rows or any(pair not in evaluation.pairs for pair in needed):
         return {}

@@ -162,12 +162,11 @@ def _far_exponential(mean: PerRound, spread: PerRound, order: float) -> PerRound
     return np.where(x < 0, np.exp(exponent) * ndtr(-x), 0.0)
 
 
-def _pairs(rule: Rule) -> Rule:
-    """The nodes z >= 0 of a symmetric rule, each of which stands for -z as well; zero is a pair of its own."""
-    return tuple((node, share if node > 0 else share / 2) for node, share in rule if node >= 0)
-
-
-RULES = tuple(_pairs(rule) for rule in (hermite_rule(2), hermite_rule(10), hermite_rule(14), HERMITE))
+# The rules are symmetric and have no node at zero, so a positive node z stands for -z as well.
+RULES = tuple(
+    tuple((node, share) for node, share in rule if node > 0)
+    for rule in (hermite_rule(2), hermite_rule(10), hermite_rule(14), HERMITE)
+)
 _SHARP = RULES[0]
 _WIDTHS = np.array([1e-3, 0.3, 0.45, NARROW])
 """The standard deviation up to which each rule is used. The shorter ones have twelve digits there."""
