@@ -145,7 +145,7 @@ def _add_rows(
 
 
 def _evidence_of(posterior: HierarchicalGaussian) -> tuple[SummedEvidence, float] | None:
-    """What all rows of a posterior say about ψ, and Σ_a log |K_a|; None where these are no sums, or too large."""
+    """Evidence on ψ from all rows of a posterior, and Σ_a log |K_a|; None where it is no sum, or too large to keep."""
     if posterior not in _evidence:
         base, observed = posterior.base, posterior.observed
         evidence = gather(base, observed)
