@@ -78,7 +78,7 @@ def test_a_gain_that_no_propensity_can_overturn_says_so():
     logs = ma.LoggedData(np.ones((4, 1)), [0, 0, 1, 1], [1.0, 1.0, 3.0, 3.0], [0.5] * 4, 2)
     answer = ma.propensity_sensitivity(ma.TablePolicy([0.0, 1.0]), logs, columns=False)
     assert answer.tipping == np.inf
-    assert answer.sentence == "No error in the propensities could overturn the gain of +1."
+    assert answer.sentence == "No error in the propensities could overturn the gain of +1.00."
     assert answer.record()["tipping_odds"] is None
     with pytest.raises(InputError, match="never chooses a logged action"):
         ma.propensity_sensitivity(
