@@ -16,10 +16,7 @@ SURE = 1.1
 """Warn when an honest interval is this much wider: 95 % intervals then hold the truth 92.5 % of the time."""
 UNEVEN = 30.0
 """A note is made of columns whose sizes differ by more than this factor."""
-_AVERAGE = (
-    "average over learned priors for intervals that include this (`decide --averaged`, or the method `averaged` in "
-    "Python)"
-)
+_AVERAGE = "average over learned priors, as `manyarms decide --averaged` does, for intervals that include this"
 
 
 def when_averaged(warnings: Sequence[str]) -> tuple[str, ...]:
