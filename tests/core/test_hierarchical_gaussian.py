@@ -1,4 +1,6 @@
 import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
 from oracles import DenseJoint, DenseProblem
 
 import manyarms as ma
@@ -34,3 +36,21 @@ def test_posteriors_stay_exact_where_the_data_outweigh_the_prior_in_some_directi
     assert np.abs(blocks - exact.blocks).max() < 1e-6 * scale
     assert np.abs(weights.latent_cov - exact.latent_cov).max() < 1e-6 * np.abs(exact.latent_cov).max()
     assert np.abs(weights.action_mean() - exact.action_mean).max() < 1e-8 * np.abs(exact.action_mean).max()
+
+
+@pytest.mark.parametrize("n_actions", [40, 100_000])
+def test_the_rows_of_seen_actions_are_found_whether_seen_actions_are_many_or_few_of_all(n_actions):
+    rng = np.random.default_rng(1)
+    ids, counts = rng.choice(n_actions, 12, replace=False), rng.integers(1, 4, 12)
+    actions = np.repeat(ids, counts)
+    prior = ma.priors.independent(n_actions, dim=3)
+    logs = ma.LoggedData(
+        rng.normal(size=(len(actions), 3)), actions, rng.normal(size=len(actions)), n_actions=n_actions
+    )
+    observed = ma.fit(logs, prior).weights.observed
+    wanted = rng.permutation(np.concatenate([ids, np.setdiff1d([0, 5, 39, n_actions - 1], ids)]))
+    found = dict[int, int]()
+    for number, where, place in observed.find(wanted):
+        assert_array_equal(observed.groups[number].actions[place], wanted[where])
+        found |= dict.fromkeys(wanted[where].tolist(), observed.groups[number].rank)
+    assert found == dict(zip(ids.tolist(), counts.tolist(), strict=True))
