@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from oracles import DenseJoint, DenseProblem
 from problems import make_problem
 
@@ -52,3 +53,21 @@ def test_variances_of_several_sums_are_those_of_the_dense_joint(mixing_form, gro
     blocks = DenseJoint(problem.dense).blocks
     want = np.einsum("ajd,abde,bje->j", vectors, blocks, vectors)
     np.testing.assert_allclose(weights.variances_of_sums(parts, 4), want, rtol=1e-10)
+
+
+@pytest.mark.parametrize("n_actions", [40, 100_000])
+def test_the_rows_of_seen_actions_are_found_whether_seen_actions_are_many_or_few_of_all(n_actions):
+    rng = np.random.default_rng(1)
+    ids, counts = rng.choice(n_actions, 12, replace=False), rng.integers(1, 4, 12)
+    actions = np.repeat(ids, counts)
+    prior = ma.priors.independent(n_actions, dim=3)
+    logs = ma.LoggedData(
+        rng.normal(size=(len(actions), 3)), actions, rng.normal(size=len(actions)), n_actions=n_actions
+    )
+    observed = ma.fit(logs, prior).weights.observed
+    wanted = rng.permutation(np.concatenate([ids, np.setdiff1d([0, 5, 39, n_actions - 1], ids)]))
+    found = dict[int, int]()
+    for number, where, place in observed.find(wanted):
+        assert_array_equal(observed.groups[number].actions[place], wanted[where])
+        found |= dict.fromkeys(wanted[where].tolist(), observed.groups[number].rank)
+    assert found == dict(zip(ids.tolist(), counts.tolist(), strict=True))

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import manyarms as ma
 from manyarms.linalg import single_screen, threads, top_k
-from manyarms.linalg.quadratic_forms import Forms, reach_by_form, reach_by_rank
+from manyarms.linalg.quadratic_forms import Forms, RankRows, RankTile, reach_by_form
 
 
 @pytest.fixture(params=[(256, 1024), (7, 16)])
@@ -15,8 +15,9 @@ def tiles(request, monkeypatch):
     monkeypatch.setattr(top_k, "ROWS", request.param[0])
     monkeypatch.setattr(top_k, "COLUMNS", request.param[1])
     if request.param[0] == 7:
-        monkeypatch.setattr(single_screen, "_MANY", 3)
-        monkeypatch.setattr(single_screen, "_RETRY", 3)
+        monkeypatch.setattr(top_k, "FEW_PRODUCTS", 3)
+        monkeypatch.setattr(top_k, "FEW_FORMS", 3)
+        monkeypatch.setattr(single_screen, "_LONGEST", 3)
 
 
 @pytest.fixture(params=[1, 2])
@@ -78,6 +79,28 @@ def test_pessimistic_choices_are_those_of_all_lower_bounds_written_out(
     assert_array_equal(ma.Greedy(posterior).top_k(contexts, k), chosen[:, :k])
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12, 1e30])
+def test_pessimistic_choices_do_not_depend_on_the_units_of_contexts_and_rewards(scale, tiles):
+    rng, n_actions, d = np.random.default_rng(7), 300, 4
+    x, actions = rng.normal(size=(500, d)), rng.integers(200, size=500)
+    rewards = np.einsum("nd,nd->n", x, rng.normal(size=(n_actions, d))[actions]) + rng.normal(size=500)
+    contexts = rng.normal(size=(30, d)) * scale ** rng.uniform(-1, 1, (30, 1))
+
+    def pessimistic(unit):
+        stds = dict(effect_std=unit, action_std=unit)
+        prior = ma.priors.from_categories(np.arange(n_actions) % 5, dim=d, **stds)
+        return ma.Pessimistic(
+            ma.fit(ma.LoggedData(x, actions, unit * rewards, n_actions=n_actions), prior, ma.Gaussian(unit))
+        )
+
+    policy, unit = pessimistic(scale), pessimistic(1.0)
+    covs, means = unit.posterior.weights.action_cov(np.arange(n_actions)), unit.posterior.weights.action_mean()
+    unscaled = contexts / np.linalg.norm(contexts, axis=1, keepdims=True)
+    bounds = unscaled @ means.T - unit.radius * np.sqrt(np.einsum("nd,kde,ne->nk", unscaled, covs, unscaled))
+    expected = np.argsort(-np.round(bounds, 10), axis=1, kind="stable")[:, :3]
+    assert_array_equal(policy.top_k(contexts, 3), expected)
+
+
 def test_no_bound_drops_a_pair_that_reaches_the_floor():
     posterior = fitted(3, 0.7)
     weights, radius, names = posterior.weights, 2.5, np.arange(400)
@@ -91,7 +114,7 @@ def test_no_bound_drops_a_pair_that_reaches_the_floor():
         floor = np.quantile(scores, quantile, axis=1, method="nearest")
         reached = scores >= floor[:, None]
         for kept in (
-            reach_by_rank(x, weights.action_mean(), bound, radius, floor),
+            RankRows(x, bound.base, radius).reach(np.arange(25), RankTile(weights.action_mean(), bound), floor),
             reach_by_form(x, weights.action_mean(), covs, radius, floor),
         ):
             assert kept[reached].all()

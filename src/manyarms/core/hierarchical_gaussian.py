@@ -369,8 +369,10 @@ class HierarchicalGaussian(Saved):
         out, own_offsets = np.arange(self.n_actions), self.offset is not None and self.offset.ndim == 2
         if self.action_covariance.each is None and not own_offsets:
             ids = np.delete(out, self.observed.actions)
-            _, first, kind = np.unique(self.mixing.kinds[0][ids], return_index=True, return_inverse=True)
-            out[ids] = ids[first][kind]
+            kind, lowest = self.mixing.kinds[0][ids], np.empty(self.n_actions, dtype=np.int64)
+            # Of several assignments to one place the last one stays, which is that of the lowest action.
+            lowest[kind[::-1]] = ids[::-1]
+            out[ids] = lowest[kind]
         return frozen(out)
 
     @cached_property

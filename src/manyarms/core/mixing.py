@@ -286,7 +286,8 @@ class MixedEffects(Mixing):
         return factor.mixed_root(self.weights[actions], self.dim)
 
     def roots(self, factor: LatentFactor) -> Roots:
-        if not self._grouped or len(self.kinds[1]) * self.action_size(factor) > _KEPT_ROOTS:
+        known = self._grouped or "kinds" in vars(self)
+        if not known or len(self.kinds[1]) * self.action_size(factor) > _KEPT_ROOTS:
             return super().roots(factor)
         kind = self.kinds[0]
         table = factor.mixed_root(self._kind_weights, self.dim)

@@ -105,12 +105,29 @@ class ObservedRows(Saved):
         known, owners, places = self._index
         if len(known) == 0:
             return
-        slot = np.minimum(np.searchsorted(known, actions), len(known) - 1)
+        slot = self._slots(actions)
         seen = np.flatnonzero(known[slot] == actions)
         owner, place = owners[slot[seen]], places[slot[seen]]
         for number in np.unique(owner):
             inside = owner == number
             yield int(number), seen[inside], place[inside]
+
+    def _slots(self, actions: Int[Array, " m"]) -> Int[Array, " m"]:
+        """The place of each action among the seen ones, ascending; any place for those that were not seen."""
+        known, table = self._index[0], self._table
+        if table is None:
+            return np.minimum(np.searchsorted(known, actions), len(known) - 1)
+        return table[np.minimum(actions, len(table) - 1)]
+
+    @cached_property
+    def _table(self) -> Int[Array, " q"] | None:
+        """The places of actions up to the last one seen; None where that would take far more memory than the rows."""
+        known = self._index[0]
+        if known[-1] >= _SPARSE * len(known):
+            return None
+        out = np.zeros(int(known[-1]) + 1, dtype=np.int32)
+        out[known] = np.arange(len(known), dtype=np.int32)
+        return out
 
     def rescaled(self, noise_std: float, log_normaliser: float) -> ObservedRows:
         """These rows in units of a noise that is `noise_std` times as large."""
@@ -214,3 +231,7 @@ def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[ObservedGroup,
     root /= noise_std
     response /= noise_std
     return (ObservedGroup(sums.actions, frozen(root), frozen(response)),), residual / noise_std**2
+
+
+_SPARSE = 16
+"""Actions per seen one above which they are searched for rather than looked up."""

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, frozen
+from manyarms.linalg.factor_and_solve import solve_lower
 from manyarms.linalg.indexing import cache_chunks
 from manyarms.linalg.quadratic_forms import Forms, RankBound
 
@@ -38,9 +39,11 @@ class ScoreWidths(Forms):
     def in_order(self, keys: Int[Array, " m"]) -> Int[Array, " m"]:
         if self._base is None:
             return keys
-        wanted = np.zeros(self._weights.n_actions, dtype=bool)
+        seen, wanted = self._seen_in_order, np.zeros(self._weights.n_actions, dtype=bool)
         wanted[keys] = True
-        return self._order[wanted[self._order]]
+        first = seen[wanted[seen]]
+        wanted[first] = False
+        return np.concatenate([first, keys[wanted[keys]]])
 
     def rank_bound(self, keys: Int[Array, " m"]) -> RankBound | None:
         base, observed, d = self._base, self._weights.observed, self._weights.dim
@@ -48,14 +51,15 @@ class ScoreWidths(Forms):
             return None
         covariance, parts = self._weights.action_covariance, list(observed.find(keys))
         rank = max((observed.groups[number].rank for number, _, _ in parts), default=0)
-        left, right = np.zeros((2, rank, len(keys), d), dtype=np.float32)
+        vectors = np.zeros((rank, len(keys), d))
         for number, where, place in parts:
-            # R_a Σ_a, and N_a Σ_a from N_a L_a.
-            root, gain = observed.groups[number].root[place], self._weights.gains[number][place]
-            root = covariance.times_root_t(covariance.times_root(root, keys[where]), keys[where])
-            left[: root.shape[1], where] = root.swapaxes(0, 1)
-            right[: root.shape[1], where] = covariance.times_root_t(gain, keys[where]).swapaxes(0, 1)
-        return RankBound.of(base, left, right)
+            # S_a = Σ_a - V V ᵀ with Vᵀ = C⁻¹ Z L_aᵀ, where Z = R_a L_a and C Cᵀ = I + Z Zᵀ.
+            z = covariance.times_root(observed.groups[number].root[place], keys[where])
+            lower = np.linalg.cholesky(z @ z.swapaxes(1, 2) + np.eye(z.shape[1]))
+            own = covariance.times_root_t(solve_lower(lower, z), keys[where])
+            own /= np.sqrt(1.0 + self._shrink[keys[where]])[:, None, None]
+            vectors[: z.shape[1], where] = own.swapaxes(0, 1)
+        return RankBound(base, vectors)
 
     @cached_property
     def _base(self) -> Float[Array, "d d"] | None:
@@ -64,27 +68,29 @@ class ScoreWidths(Forms):
         return None if covariance.each is not None else np.array(covariance.blocks(np.zeros(1, dtype=np.int64))[0])
 
     @cached_property
-    def _order(self) -> Int[Array, " K"]:
-        """All actions: first those with the most rows, and among these the most certain."""
-        ranks = np.zeros(self._weights.n_actions, dtype=np.int16)
-        for group in self._weights.observed.groups:
-            ranks[group.actions] = group.rank
-        return frozen(np.lexsort((self._least, -ranks)))
+    def _seen_in_order(self) -> Int[Array, " m"]:
+        """All seen actions: first those with the most rows, and among these the most certain."""
+        groups = sorted(self._weights.observed.groups, key=lambda group: -group.rank)
+        parts = [group.actions[np.argsort(self._shrink[group.actions], kind="stable")] for group in groups]
+        return frozen(np.concatenate([np.empty(0, np.int64), *parts]))
 
     @cached_property
     def _least(self) -> Float[Array, " K"]:
-        """√(λ_min(Σ_a) / (1 + λ_max(Z_a Z_aᵀ))), Z_a = R_a L_a: at most the root of the smallest eigenvalue of S_a."""
-        weights = self._weights
-        out = np.zeros(weights.n_actions)
+        """√λ_min(Σ_a) times the shrinkage: at most the root of the smallest eigenvalue of S_a."""
         if self._base is None:
-            return out
-        smallest = max(0.0, float(np.linalg.eigvalsh(self._base)[0]) * (1 - 1e-9))
-        out[:] = np.sqrt(smallest)
+            return np.zeros(self._weights.n_actions)
+        return frozen(np.sqrt(max(0.0, float(np.linalg.eigvalsh(self._base)[0]) * (1 - 1e-9))) * self._shrink)
+
+    @cached_property
+    def _shrink(self) -> Float[Array, " K"]:
+        """1 / √(1 + λ_max(Z_a Z_aᵀ)), Z_a = R_a L_a: by how much data narrow Σ_a at most, in any direction."""
+        weights = self._weights
+        out = np.ones(weights.n_actions)
         for group in weights.observed.groups:
             for part in cache_chunks(len(group.actions), group.rank * weights.dim):
                 ids = group.actions[part]
                 z = weights.action_covariance.times_root(group.root[part], ids)
-                out[ids] = np.sqrt(smallest / (1.0 + (1 + 1e-9) * _largest_eigenvalues(z @ z.swapaxes(1, 2))))
+                out[ids] = 1.0 / np.sqrt(1.0 + (1 + 1e-9) * _largest_eigenvalues(z @ z.swapaxes(1, 2)))
         return frozen(out)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from threading import local
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_count, frozen
 from manyarms.errors import ShapeError
 from manyarms.linalg.indexing import Groups, group_by
-from manyarms.linalg.threads import for_each
+from manyarms.linalg.threads import Scratch, for_each
 from manyarms.model_file.part_checks import (
     PartCheck,
     floats,
@@ -334,14 +333,7 @@ class StatisticsSum:
     def _sum(self, rounds: Float[Array, "n e"], groups: Groups, summed: Int[Array, " m"]) -> None:
         slots = np.empty(len(groups.keys), dtype=np.int64)
         slots[summed] = self._sums.slots(groups.keys[summed])
-        squares, about, width, memory = self._sums.squares, self._sums.about, self.dim + 1, local()
-
-        def scratch(name: str, *shape: int) -> Array:
-            """Memory of this thread, with arbitrary content: allocating it anew would take longer than the products."""
-            own, size = vars(memory), int(np.prod(shape))
-            if name not in own or len(own[name]) < size:
-                own[name] = np.empty(size)
-            return own[name][:size].reshape(shape)
+        squares, about, width, scratch = self._sums.squares, self._sums.about, self.dim + 1, Scratch()
 
         def work(block: tuple[Int[Array, " b"], Int[Array, "b c"]]) -> None:
             members, index = block

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from manyarms._base.checks import Array
 from manyarms.linalg.indexing import chunks, group_by
+from manyarms.linalg.threads import Scratch
 
 
 def row_norms(vectors: Float[Array, "n d"], keys: Int[Array, " n"], matrices: Matrices) -> Float[Array, " n"]:
@@ -51,24 +52,18 @@ Matrices = Callable[[Int[Array, " m"]], Float[Array, "m d d"]]
 
 
 class RankBound(NamedTuple):
-    """Lower bounds on quadratic forms: M_k ⪰ base - Σ_j left_kj right_kjᵀ, where the sum is symmetric and PSD.
+    """Lower bounds on quadratic forms: M_k ⪰ B - Σ_j v_kj v_kjᵀ with one B for all keys, and Σ_j v_kj v_kjᵀ ⪯ κ_k B.
 
-    The vectors are in single precision; `size` bounds ‖left_k‖ ‖right_k‖ over all keys.
+    Then √(xᵀ M_k x) ≥ √A (1 - Σ_j (w_kjᵀ x)² / A), where A = xᵀ B x and w = v / √(1 + √(1 - κ)): the root is concave,
+    so between no data and κ it lies above the line.
+
+    Attributes:
+        base: B.
+        vectors: w, key by key and last of all feature by feature.
     """
 
     base: Float[Array, "d d"]
-    left: Float[Array, "r m d"]
-    right: Float[Array, "r m d"]
-    size: float
-
-    @classmethod
-    def of(cls, base: Float[Array, "d d"], left: Float[Array, "r m d"], right: Float[Array, "r m d"]) -> RankBound:
-        """The bound with its size; it is infinite where single precision may overflow or lose small numbers."""
-        largest = [float(np.abs(part).max(initial=0.0)) for part in (left, right)]
-        if not all(part == 0 or 2.0**-50 < part < 2.0**50 for part in largest):
-            return cls(base, left, right, np.inf)
-        norms = [float(np.sqrt(np.square(part).sum(axis=(0, 2)).max(initial=0.0))) for part in (left, right)]
-        return cls(base, left, right, norms[0] * norms[1])
+    vectors: Float[Array, "r m d"]
 
 
 class Forms:
@@ -117,36 +112,55 @@ def reach_by_form(
     return x @ means.T - widths * (1 - 1e-12) >= (floor - slack)[:, None]
 
 
-def reach_by_rank(
-    x: Float[Array, "b d"], means: Float[Array, "c d"], bound: RankBound, radius: float, floor: Float[Array, " b"]
-) -> Bool[Array, "b c"]:
-    """Which scores less a root of a quadratic form may reach a floor: by a `RankBound` on the forms.
+class RankRows:
+    """Rows whose scores xᵀ m - radius √(xᵀ M x) are bounded by a `RankBound`, in single precision.
 
-    Rounding errors are allowed for. With M ⪰ B - Σ_j p_j q_jᵀ and A = radius² xᵀ B x, a score reaches the floor only if
-    s² + Σ_j (p_jᵀ y)(q_jᵀ y) ≥ 1, where s is the positive part of (xᵀ m - floor) / √A and y = radius x / √A. Both are
-    of order one wherever it matters.
+    With s = radius √A, a score reaches the floor only if xᵀ m / s + Σ_j (w_jᵀ x)² / A ≥ 1 + floor / s. Both sides are
+    of order one wherever it matters. Rounding errors are allowed for.
     """
-    (base, left, right, size), d, norms = bound, x.shape[1], np.linalg.norm(x, axis=1)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        scale = 1.0 / (radius * np.sqrt(np.einsum("nd,nd->n", x @ base, x)))
-        # Rounding of the mean's part and of the products, each for the column where it is largest.
-        mean_error = 2 * (d + 6) * _SINGLE * (norms * np.linalg.norm(means, axis=1).max() + np.abs(floor)) * scale
-        product_error = 2 * (d + len(left) + 6) * _SINGLE * size * (radius * norms * scale) ** 2
-        slack = 4 * (mean_error + product_error)
-    usable = slack < _USABLE
-    scale, floor = np.where(usable, scale, 0.0), np.where(usable, floor, 0.0)
-    from_floor, y = np.column_stack([x * scale[:, None], -floor * scale]), x * (radius * scale)[:, None]
-    if not all(map(_in_range, (from_floor, y, means))):
-        return np.ones((len(x), len(means)), dtype=bool)
-    total = from_floor.astype(np.float32) @ np.column_stack([means, np.ones(len(means))]).astype(np.float32).T
-    np.clip(total, 0.0, 2.0, out=total)
-    total *= total
-    y = y.astype(np.float32)
-    for p, q in zip(left, right, strict=True):
-        product = y @ p.T
-        product *= y @ q.T
-        total += product
-    return total >= np.where(usable, 1.0 - slack, -1.0).astype(np.float32)[:, None]
+
+    def __init__(self, x: Float[Array, "n d"], base: Float[Array, "d d"], radius: float):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            root = np.sqrt(np.einsum("nd,nd->n", x @ base, x))
+            self._scale: Float[Array, " n"] = 1.0 / (radius * root)
+            self._norms: Float[Array, " n"] = np.linalg.norm(x, axis=1) / root
+            self._size: Float[Array, " n"] = self._norms / radius
+            usable = np.isfinite(self._scale) & np.isfinite(self._size)
+            left, unit = (np.where(usable[:, None], x * part[:, None], 0.0) for part in (self._scale, 1.0 / root))
+        self._fine = _in_range(left) and _in_range(unit)
+        self._left, self._unit = (part.astype(np.float32) for part in (left, unit))
+        self._scratch = Scratch()
+
+    def reach(self, rows: Int[Array, " b"], tile: RankTile, floor: Float[Array, " b"]) -> Bool[Array, "b c"]:
+        """Which scores of some rows may reach a floor."""
+        if not (self._fine and tile.fine):
+            return np.ones((len(rows), tile.means.shape[1]), dtype=bool)
+        d, size = tile.means.shape[0], self._norms[rows]
+        with np.errstate(over="ignore", invalid="ignore"):
+            limit = 1.0 + floor * self._scale[rows]
+            mean_error = 2 * (d + 6) * _SINGLE * (self._size[rows] * tile.mean_size + np.abs(limit))
+            slack = 4 * (mean_error + 2 * (d + len(tile.vectors) + 6) * _SINGLE * tile.vector_size * size**2)
+        limit = np.where(slack < _USABLE, limit - slack, -np.inf).astype(np.float32)
+        shape, unit = (len(rows), tile.means.shape[1]), self._unit[rows]
+        total, product = (self._scratch(name, *shape, kind=np.float32) for name in ("total", "product"))
+        np.matmul(self._left[rows], tile.means, out=total)
+        for vectors in tile.vectors:
+            np.matmul(unit, vectors, out=product)
+            product *= product
+            total += product
+        return np.greater_equal(total, limit[:, None], out=self._scratch("reached", *shape, kind=bool))
+
+
+class RankTile:
+    """Columns whose scores are bounded by a `RankBound`, in single precision."""
+
+    def __init__(self, means: Float[Array, "c d"], bound: RankBound):
+        self.mean_size, vectors = float(np.linalg.norm(means, axis=1).max()), bound.vectors
+        self.vector_size = float(np.einsum("rmd,rmd->m", vectors, vectors).max(initial=0.0))
+        self.fine = _in_range(means) and _in_range(vectors)
+        with np.errstate(over="ignore"):
+            self.means: Float[Array, "d c"] = means.T.astype(np.float32)
+            self.vectors: Float[Array, "r d c"] = vectors.swapaxes(1, 2).astype(np.float32)
 
 
 def _in_range(numbers: Array) -> bool:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from manyarms._base.checks import Array
 from manyarms.errors import NumericalError
 from manyarms.linalg.indexing import chunks
-from manyarms.linalg.threads import for_each
+from manyarms.linalg.threads import Scratch, for_each
 
 PairScores = Callable[[Int[Array, " p"], Int[Array, " p"]], Float[Array, " p"]]
 """The exact scores of pairs of a row and a column, one pair per entry."""
@@ -35,6 +35,7 @@ class Screen:
             equal scores the lowest name wins.
         exact: The scores themselves, of pairs of a row and a name.
         survivors: A tighter bound, asked for where the first one leaves many pairs.
+        few: Up to so many pairs of a tile are scored without a look at the tighter bound.
         margins: (m,); None for zeros. They are negative where scores are lowered by more than a known width.
     """
 
@@ -43,6 +44,7 @@ class Screen:
     names: Int[Array, " m"]
     exact: PairScores
     survivors: Survivors
+    few: int
     margins: Float[Array, " m"] | None = None
 
 
@@ -125,22 +127,26 @@ class _RowBlock:
         self._best: Float[Array, "b k"] = np.full((len(self._ids), k), -np.inf)
         self._limits = np.full(len(self._ids), -np.inf, dtype=np.float32)
         self._kept: list[tuple[Array, Array, Array]] = []
+        self._waiting: list[tuple[Array, Array]] = []
+        self._scratch = Scratch()
 
     def best(self, width: int) -> Int[Array, "b k"]:
         """The names of the best columns."""
-        since_many = _RETRY
+        left, pause = 0, 1
         for columns in chunks(len(self._screen.names), width):
             names = self._screen.names[columns]
             # Where the first bound has just left many pairs, the tighter one alone is cheaper.
-            since_many += 1
-            if since_many < _RETRY:
+            left -= 1
+            if left >= 0:
                 rows = np.arange(len(self._ids))
                 self._score(rows, self._screen.survivors(self._ids, names, self._best[:, -1]), names)
                 continue
-            upper = self._left @ self._bounds.right[columns].T
+            upper = self._scratch("upper", len(self._ids), len(names), kind=np.float32)
+            np.matmul(self._left, self._bounds.right[columns].T, out=upper)
             rows = np.flatnonzero(upper.max(axis=1) >= self._limits)
-            if len(rows) and self._compete(rows, upper if len(rows) == len(upper) else upper[rows], names):
-                since_many = 0
+            many = len(rows) and self._compete(rows, upper if len(rows) == len(upper) else upper[rows], names)
+            left, pause = (pause, min(2 * pause, _LONGEST)) if many else (0, 1)
+        self._settle()
         return self._ranked()
 
     def _compete(self, rows: Int[Array, " q"], upper: Array, names: Int[Array, " c"]) -> bool:
@@ -148,16 +154,17 @@ class _RowBlock:
 
         True if many were left.
         """
-        last = len(names) - self._k
-        if last <= 0:
-            self._score(rows, upper >= self._limits[rows, None], names)
+        last, near = len(names) - self._k, upper >= self._limits[rows, None]
+        if last <= 0 or np.count_nonzero(near) < len(self._ids):
+            self._score(rows, near, names)
             return False
         promising = upper.max(axis=1) if self._k == 1 else np.partition(upper, last, axis=1)[:, last]
         leaders = upper >= np.maximum(promising, self._limits[rows])[:, None]
         self._score(rows, leaders, names)
+        self._settle()
         others = upper >= self._limits[rows, None]
         others &= ~leaders
-        many = bool(np.count_nonzero(others) > _MANY)
+        many = bool(np.count_nonzero(others) > self._screen.few)
         if many:
             others &= self._screen.survivors(self._ids[rows], names, self._best[rows, -1])
         self._score(rows, others, names)
@@ -166,7 +173,18 @@ class _RowBlock:
     def _score(self, rows: Int[Array, " q"], chosen: Bool[Array, "q c"], names: Int[Array, " c"]) -> None:
         # Much faster than np.nonzero of a matrix.
         where, column = np.divmod(np.flatnonzero(chosen), chosen.shape[1])
-        own, actions = rows[where], names[column]
+        if len(where):
+            self._waiting.append((rows[where], names[column]))
+        # A few pairs cost as much as many.
+        if sum(len(own) for own, _ in self._waiting) >= len(self._ids):
+            self._settle()
+
+    def _settle(self) -> None:
+        """Score the pairs that wait for it."""
+        if not self._waiting:
+            return
+        own, actions = map(np.concatenate, zip(*self._waiting, strict=True))
+        self._waiting.clear()
         for part in chunks(len(own), 1 << 15):
             scores = self._screen.exact(self._ids[own[part]], actions[part])
             good = np.flatnonzero(scores >= self._best[own[part], -1])
@@ -199,10 +217,8 @@ class _RowBlock:
         return names[order][starts[:, None] + np.arange(self._k)]
 
 
-_RETRY = 16
-"""After so many tiles under the tighter bound alone, the first bound is tried again."""
-_MANY = 1 << 12
-"""More candidates in a tile than this are worth a tighter bound before they are scored one by one."""
+_LONGEST = 16
+"""After at most so many tiles under the tighter bound alone, the first bound is tried again."""
 
 
 def check_scores(best: Float[Array, "n k"], rows: Int[Array, " n"]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from threading import Lock
+from threading import Lock, local
 from typing import Any, TypeVar
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
@@ -49,6 +51,20 @@ def one_blas_thread() -> Generator[None]:
             _users.count -= 1
             if _users.count == 0 and _users.limiter is not None:
                 _users.limiter.restore_original_limits()
+
+
+class Scratch(local):
+    """Memory for intermediate results, of each thread its own: new memory often costs more than the work on it."""
+
+    def __init__(self):
+        self._kept = dict[str, np.ndarray]()
+
+    def __call__(self, name: str, *shape: int, kind: Any = np.float64) -> np.ndarray:
+        """An array with arbitrary content; the next one of the same name takes its place."""
+        size = math.prod(shape)
+        if name not in self._kept or len(self._kept[name]) < size:
+            self._kept[name] = np.empty(size, dtype=kind)
+        return self._kept[name][:size].reshape(shape)
 
 
 class _Users:

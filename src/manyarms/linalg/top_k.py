@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._base.checks import Array
 from manyarms.linalg.indexing import chunks
-from manyarms.linalg.quadratic_forms import Forms, RankBound, reach_by_form, reach_by_rank
+from manyarms.linalg.quadratic_forms import Forms, RankRows, RankTile, reach_by_form
 from manyarms.linalg.single_screen import Screen, best_screened, check_scores
 from manyarms.linalg.threads import for_each
 
@@ -18,6 +19,9 @@ ROWS, COLUMNS = 256, 1024
 
 FEW = 32
 """Up to this many winners are taken from a tile one by one; more are taken by sorting it."""
+
+FEW_PRODUCTS, FEW_FORMS = 1 << 12, 1 << 8
+"""Up to this many exact scores cost less than a tighter bound for a whole tile."""
 
 
 class _Winners:
@@ -81,7 +85,7 @@ def best_columns(
         own, centres = x[rows], means[columns]
         return own @ centres.T >= (floor - _rounding(own, centres))[:, None]
 
-    out = best_screened(Screen(x, means, names, exact, survivors), k, (ROWS, COLUMNS))
+    out = best_screened(Screen(x, means, names, exact, survivors, FEW_PRODUCTS), k, (ROWS, COLUMNS))
     if out is not None:
         return out
     return names[best_scores(len(x), len(names), lambda rows, part: x[rows] @ means[names[part]].T, k)]
@@ -142,19 +146,24 @@ def best_lower_bounds(
         v = x[rows]
         return np.einsum("pd,pd->p", v, means[columns]) - radius * forms.norms(v, columns)
 
-    bounds = dict[int, RankBound | None]()
+    tiles, of_rows, making = dict[int, RankTile | None](), list[RankRows](), Lock()
 
     def survivors(rows: Int[Array, " b"], columns: Int[Array, " c"], floor: Float[Array, " b"]) -> Bool[Array, "b c"]:
-        own, centres, first = x[rows], means[columns], int(columns[0])
-        if first not in bounds:
-            # Other blocks of rows meet the same tiles.
-            bounds[first] = forms.rank_bound(columns)
-        bound = bounds[first]
-        if bound is not None:
-            return reach_by_rank(own, centres, bound, radius, floor)
-        return reach_by_form(own, centres, forms.matrices(columns), radius, floor)
+        first = int(columns[0])
+        with making:
+            # Other blocks of rows meet the same tiles, and often at the same time.
+            if first not in tiles:
+                bound = forms.rank_bound(columns)
+                if bound is not None and not of_rows:
+                    of_rows.append(RankRows(x, bound.base, radius))
+                tiles[first] = None if bound is None else RankTile(means[columns], bound)
+        tile = tiles[first]
+        if tile is not None:
+            return of_rows[0].reach(rows, tile, floor)
+        return reach_by_form(x[rows], means[columns], forms.matrices(columns), radius, floor)
 
-    out = best_screened(Screen(x, means, names, exact, survivors, -radius * forms.least(names)), k, (ROWS, COLUMNS))
+    screen = Screen(x, means, names, exact, survivors, FEW_FORMS, -radius * forms.least(names))
+    out = best_screened(screen, k, (ROWS, COLUMNS))
     if out is not None:
         return out
     names = np.sort(names)
