@@ -12,6 +12,7 @@ import pytest
 from decision_world import CHARTS
 
 import manyarms as ma
+from manyarms.core.result_tables import signed_number
 from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError
 
@@ -46,8 +47,8 @@ def test_the_first_screen_has_the_gain_in_its_unit_what_blocks_it_and_what_to_do
     (page,) = ma.write_report(decision, tmp_path / "ship.html", unit="euros")
     first = page.read_text(encoding="utf-8").split('<nav aria-label="Sections">')[0].replace("&nbsp;", " ")
     gain = decision.gains["greedy"]
-    low, high = gain.interval()
-    assert f"{gain.value:+.3g} euros per round" in first and f"interval {low:+.3g} to {high:+.3g}" in first
+    low, high = map(signed_number, gain.interval())
+    assert f"{signed_number(gain.value)} euros per round" in first and f"interval {low} to {high}" in first
     assert "What to be careful about" in first and escape(decision.next_step) in first
     undecided = ma.decide({"uniform": policies["uniform"]}, test, posterior)
     (page,) = ma.write_report(undecided, tmp_path / "open.html")

@@ -15,7 +15,7 @@ def test_policies_and_estimators_by_name(shop):
     assert policy_named("uniform", n_actions=3).n_actions == 3
     assert estimator_named("ips:0.1").clip == 0.1 and estimator_named("switch-dr:5", posterior).threshold == 5.0
     for words, call in (
-        ("no policy 'gredy'; there are greedy, pessimistic", lambda: policy_named("gredy", posterior)),
+        ("no policy 'gredy'; the policies are greedy, pessimistic", lambda: policy_named("gredy", posterior)),
         ("needs a number, its temperature", lambda: policy_named("softmax", posterior)),
         ("takes no number", lambda: policy_named("greedy:1", posterior)),
         ("a number after its colon", lambda: policy_named("softmax:warm", posterior)),

@@ -86,11 +86,11 @@ def test_clicks_are_compared_on_fewer_rounds(monkeypatch):
     assert learned.comparison.n_rounds == 200 and learned.comparison.n_folds == 2
 
 
-def test_without_metadata_actions_are_independent_and_nothing_is_compared():
+def test_without_metadata_actions_share_one_effect_and_nothing_is_compared():
     logs = world()
     bare = ma.LoggedData(logs.contexts, logs.actions, logs.rewards, n_actions=K)
     learned = ma.learn_prior(bare, "auto")
-    assert learned.comparison is None and "independent" in learned.notes[0]
+    assert learned.comparison is None and "one effect shared by all actions" in learned.notes[0]
     assert [group.name for group in learned.prior.effects] == ["shared"]
 
 

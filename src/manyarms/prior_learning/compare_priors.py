@@ -94,13 +94,13 @@ class PriorComparison(Tabular):
     def __repr__(self) -> str:
         wide = max(5, *(min(len(row.name), 22) for row in self.rows))
         lines = [
-            f"{'prior':<{wide}}  {'values learned':>14}  {'log evidence':>12}  {'minus best':>10}  {'held-out':>9}  "
+            f"{'prior':<{wide}}  {'learned':>7}  {'log evidence':>12}  {'minus best':>10}  {'held-out':>9}  "
             f"{'minus best ± s.e.':>19}  verdict"
         ]
         for row in self.rows:
             apart = "-" if row.verdict == "best" else f"{row.difference:.3g} ± {_number(row.error, '.2g')}"
             lines.append(
-                f"{shorten(row.name, wide):<{wide}}  {row.n_learned:>14}  "
+                f"{shorten(row.name, wide):<{wide}}  {row.n_learned:>7}  "
                 f"{_number(row.log_evidence, '.6g'):>12}  {_number(row.evidence_difference, '.4g'):>10}  "
                 f"{row.held_out:>9.5g}  {apart:>19}  {row.verdict}"
             )
