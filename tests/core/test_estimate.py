@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy import stats
+from scipy import optimize, stats
 
 import manyarms as ma
 from manyarms.core.estimate import NormalMixture
@@ -35,6 +35,19 @@ def test_a_far_part_of_hardly_any_share_does_not_blur_the_quantiles_of_a_mixture
     mixture = NormalMixture(means, np.ones(5), np.array([0.4, 0.3, 0.2, 0.1, 1e-17]))
     near = stats.norm(means[:4]).cdf(mixture.quantile(share)) @ mixture.shares[:4]
     assert near == pytest.approx(share, abs=1e-9)
+
+
+@pytest.mark.parametrize("blur", [0.0, 1e-6, 1.0, "each its own"])
+def test_quantiles_of_a_mixture_are_those_that_another_root_finder_gives(blur):
+    rng = np.random.default_rng(3)
+    for size in (2, 7, 900):
+        means = 10.0 ** rng.uniform(-2, 3) * rng.normal(size=size)
+        stds = 10.0 ** rng.uniform(-4, 1, size) if isinstance(blur, str) else np.full(size, blur)
+        mixture = NormalMixture(means, stds, rng.dirichlet(np.ones(size)))
+        low, high = means.min() - 41 * stds.max() - 1.0, means.max() + 41 * stds.max() + 1.0
+        for share in (1e-6, 0.025, 0.5, 0.9):
+            expected = optimize.brentq(lambda x, of, p: of.below(x) - p, low, high, (mixture, share), xtol=1e-13)
+            assert_allclose(mixture.quantile(share), expected, rtol=0, atol=1e-12 * (high - low))
 
 
 def test_an_estimate_is_shown_in_one_short_line():

@@ -7,42 +7,81 @@ from numpy.testing import assert_allclose, assert_array_equal
 import manyarms as ma
 from manyarms.policies import scored_policy
 from manyarms.policies.choice_memory import ChoiceMemory
+from manyarms.posterior.action_scores import Scores
 
 
 @pytest.fixture
-def halves():
-    rng, n_actions = np.random.default_rng(0), 60
-    category, x, actions = rng.integers(5, size=n_actions), rng.normal(size=(400, 3)), rng.integers(60, size=400)
+def halves(request):
+    n_actions, likelihood = getattr(request, "param", (60, ma.Gaussian(1.0)))
+    rng = np.random.default_rng(0)
+    category, x, actions = rng.integers(5, size=n_actions), rng.normal(size=(400, 3)), rng.integers(n_actions, size=400)
     rewards = x[:, 0] * (category[actions] % 3) + rng.normal(size=400)
-    logs = ma.LoggedData(x, actions, rewards, propensities=np.full(400, 1 / 60), n_actions=n_actions)
-    return logs.take(slice(0, 200)), logs.take(slice(200, 400)), ma.priors.from_categories(category, dim=3)
+    rewards = (rewards > 1.0).astype(float) if likelihood == ma.Bernoulli() else rewards
+    logs = ma.LoggedData(x, actions, rewards, propensities=np.full(400, 1 / n_actions), n_actions=n_actions)
+    prior = ma.priors.from_categories(category, dim=3)
+    return logs.take(slice(0, 200)), logs.take(slice(200, 400)), prior, likelihood
+
+
+@pytest.fixture
+def remembered(monkeypatch):
+    """All choices are remembered, however cheap they are."""
+    for kind in (Scores, *Scores.__subclasses__()):
+        monkeypatch.setattr(kind, "many_actions", 1)
+
+
+@pytest.fixture
+def forgotten(monkeypatch):
+    """No choice is remembered."""
+    for kind in (Scores, *Scores.__subclasses__()):
+        monkeypatch.setattr(kind, "many_actions", 1 << 30)
+
+
+@pytest.fixture
+def ranked(monkeypatch):
+    """How many contexts each kind of policy has ranked."""
+    counts, rank = dict[str, int](), scored_policy.ScoredPolicy._ranked
+
+    def counted(self, contexts, eligible, k):
+        counts[type(self).__name__] = counts.get(type(self).__name__, 0) + len(contexts)
+        return rank(self, contexts, eligible, k)
+
+    monkeypatch.setattr(scored_policy.ScoredPolicy, "_ranked", counted)
+    return counts
 
 
 def evaluated(halves):
-    train, test, prior = halves
-    posterior = ma.fit(train, prior)
+    train, test, prior, likelihood = halves
+    posterior = ma.fit(train, prior, likelihood)
     table = ma.evaluate({"greedy": ma.Greedy(posterior), "pessimistic": ma.Pessimistic(posterior)}, test, posterior)
     return [value for row in table.records() for value in row.values() if isinstance(value, float)]
 
 
-def test_evaluate_ranks_every_context_once_and_gives_the_same_numbers(halves, monkeypatch):
-    plain, ranked, rank = evaluated(halves), {}, scored_policy.ScoredPolicy._ranked
-
-    def counted(self, contexts, eligible, k):
-        ranked[type(self).__name__] = ranked.get(type(self).__name__, 0) + len(contexts)
-        return rank(self, contexts, eligible, k)
-
-    monkeypatch.setattr(scored_policy, "_MANY_ACTIONS", 1)
-    monkeypatch.setattr(scored_policy.ScoredPolicy, "_ranked", counted)
-    assert_allclose(evaluated(halves), plain, rtol=1e-10)
+def test_evaluate_ranks_every_context_once(halves, remembered, ranked):
+    evaluated(halves)
     # Two policies of 200 rounds; greedy is made twice, by the caller and as the model's own proposal.
     assert ranked["Pessimistic"] == 200
     assert ranked["Greedy"] <= 400
 
 
-def test_a_context_changed_in_place_is_a_new_context(halves, monkeypatch):
-    monkeypatch.setattr(scored_policy, "_MANY_ACTIONS", 1)
-    train, test, prior = halves
+@pytest.mark.parametrize("halves", [(400, ma.Bernoulli())], indirect=True)
+def test_choices_by_click_rates_cost_so_much_that_those_among_a_few_hundred_actions_are_remembered(halves, ranked):
+    evaluated(halves)
+    assert ranked["Pessimistic"] == 200
+    assert ranked["Greedy"] <= 400
+
+
+@pytest.mark.parametrize("halves", [(60, ma.Gaussian(1.0)), (400, ma.Bernoulli())], indirect=True)
+def test_remembered_choices_give_the_same_numbers(halves, request):
+    numbers = dict[str, list[float]]()
+    for kind in ("forgotten", "remembered"):
+        request.getfixturevalue(kind)
+        numbers[kind] = evaluated(halves)
+    assert len(numbers["forgotten"]) > 4
+    assert_allclose(numbers["remembered"], numbers["forgotten"], rtol=1e-12)
+
+
+def test_a_context_changed_in_place_is_a_new_context(halves, remembered):
+    train, test, prior, _ = halves
     policy, x = ma.Greedy(ma.fit(train, prior)), np.array(test.contexts)
     first = policy.actions(x)
     x *= -1

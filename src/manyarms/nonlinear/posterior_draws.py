@@ -270,6 +270,8 @@ class PosteriorDraws(Posterior):
 class _MeanOverDraws(Scores):
     """E r(x, a) as a mean over draws, where rewards are not linear in the weights."""
 
+    many_actions = 64
+
     def __init__(self, posterior: PosteriorDraws):
         self._posterior, self.n_actions = posterior, posterior.n_actions
 

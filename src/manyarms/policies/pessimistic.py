@@ -66,6 +66,8 @@ class Pessimistic(ScoredPolicy):
 class _PredictorBounds(Scores):
     """φ(x)ᵀ E θ_a - radius ‖φ(x)‖ in Cov θ_a."""
 
+    many_actions = 256
+
     def __init__(self, weights: ActionWeights, radius: float):
         self._weights, self._radius, self.n_actions = weights, radius, weights.n_actions
         self._widths = weights.widths if isinstance(weights, HierarchicalGaussian) else Forms(weights.action_cov)
@@ -81,6 +83,8 @@ class _PredictorBounds(Scores):
 
 class _RewardBounds(Scores):
     """E r(x, a) - radius std r(x, a)."""
+
+    many_actions = 64
 
     def __init__(self, posterior: Posterior, radius: float):
         self._posterior, self._radius, self.n_actions = posterior, radius, posterior.n_actions

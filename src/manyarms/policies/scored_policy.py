@@ -39,7 +39,7 @@ class ScoredPolicy(Policy):
         return out
 
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        if eligible is not None or self.n_actions < _MANY_ACTIONS:
+        if eligible is not None or self.n_actions < self.scores.many_actions:
             return Choices.of_actions(self._ranked(contexts, eligible, 1)[:, 0], self.n_actions)
         memory = _memories.setdefault(self, ChoiceMemory())
         actions, known = memory.recall(contexts)
@@ -99,8 +99,6 @@ class ScoredPolicy(Policy):
         return best_of_pairs(scores, eligible.indptr, eligible.indices, k)
 
 
-_MANY_ACTIONS = 4096
-"""From so many actions on, a choice costs more than looking it up."""
 _memories: WeakKeyDictionary[ScoredPolicy, ChoiceMemory] = WeakKeyDictionary()
 """The choices of every policy, kept outside of it so that they neither travel to workers nor are saved."""
 

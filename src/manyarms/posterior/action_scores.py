@@ -54,6 +54,8 @@ class Scores(ABC):
     n_actions: int
     all_at_once: ClassVar[bool] = False
     """True if scoring all actions by one product is cheaper than gathering an eighth of the pairs."""
+    many_actions: ClassVar[int] = 4096
+    """From so many actions on, choosing the best one costs more than looking up what was chosen before."""
 
     @abstractmethod
     def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
@@ -132,6 +134,8 @@ class Predictor(Scores):
         likelihood: The likelihood, which gives g.
         times: A second reward, with weights independent of these, that multiplies this one: how likely, times how much.
     """
+
+    many_actions = 64
 
     def __init__(self, weights: ActionWeights, likelihood: Likelihood, times: Predictor | None = None):
         self.weights: Any = weights

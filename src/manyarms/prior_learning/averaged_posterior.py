@@ -144,6 +144,8 @@ class AveragedPosterior(Posterior):
 class _TangentScores(Scores):
     """Expected rewards that are not linear, moved along their derivative to another mean of the weights."""
 
+    many_actions = 64
+
     def __init__(self, rewards: Predictor, means: Callable[[], Array]):
         self._rewards, self._means, self.n_actions = rewards, means, rewards.n_actions
 
