@@ -81,11 +81,11 @@ INNER_METHODS = frozenset(
         "HurdlePosterior.estimate", "ShardedPosterior.estimate", "AveragedPosterior.estimate",
         "nonlinear.NonlinearPosterior.estimate", "nonlinear.PosteriorDraws.estimate",
         # Of mixing matrices and likelihoods, which only the solvers call.
-        "action_size", "add_gram", "add_planned", "apply", "apply_t", "apply_t_each", "beside", "cross", "extended", "gram_blocks",
-        "latent_rows", "plan", "root", "allows", "check", "dispersion_slope", "expected_log_density", "log_density",
-        "log_jacobian", "log_predictive", "mean_reward", "mean_slope", "response", "reward_given", "score",
-        "scores_above", "site", "site_and_density", "slopes", "start", "statistics", "treated", "with_dispersion",
-        "log_slope", "derivatives", "minimise",
+        "action_size", "add_gram", "add_planned", "apply", "apply_t", "apply_t_each", "beside", "cross", "extended",
+        "gram_blocks", "latent_rows", "plan", "root", "allows", "check", "dispersion_slope", "expected_log_density",
+        "log_density", "log_jacobian", "log_predictive", "mean_reward", "mean_slope", "response", "reward_given",
+        "score", "scores_above", "site", "site_and_density", "slopes", "start", "statistics", "treated",
+        "with_dispersion", "log_slope", "derivatives", "minimise",
         # Without arguments, or with the options of a table of results.
         "as_json", "coverage_of", "series", "within", "records", "to_arrow", "to_pandas", "to_polars", "optimal_policy",
     }
