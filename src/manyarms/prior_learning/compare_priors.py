@@ -354,5 +354,5 @@ def _number(number: float | None, form: str) -> str:
     return "?" if number is None else f"{number:{form}}"
 
 
-_MAXIMISED = "for the log evidence, priors are learned from all rounds; for the held-out score, in every fold"
+_MAXIMISED = "log evidence: priors learned from all rounds; held-out score: priors learned in every fold"
 _NO_EVIDENCE = 'treatment "paper" has no evidence, so its priors are compared by held-out score alone'
