@@ -133,7 +133,7 @@ class PriorCheck:
             lines = [f"misfit of the {name}: {missing if part is None else part}" for name, part, missing in parts]
             fine = (
                 "No deviation is large enough to be reported.\n"
-                f"(A deviation is reported only if the misfit is below {CLOSE[0]:g} or above {CLOSE[1]:g} times the "
+                f"(Reported only if the misfit is outside {CLOSE[0]:g} to {CLOSE[1]:g} times the "
                 f"expected value, and p < {SURE:g}.)"
             )
         return "\n".join([*lines, *([f"warning: {text}" for text in self.warnings] or [fine])])
