@@ -21,10 +21,13 @@ from trust.campaign import ROOT, fingerprint
 from trust.mutants import Mutant
 
 MAPS = ROOT / "trust-journal" / "line-maps"
-FOLDERS = tuple(
-    sorted(path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py")) and path.name != "trust")
+TOP = "."
+"""The tests of the repository as a whole, which lie in tests/ itself."""
+FOLDERS = (
+    *sorted(path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py")) and path.name != "trust"),
+    TOP,
 )
-"""The folders of tests, one per package."""
+"""The folders of tests: one per package, and the one with the tests of the whole."""
 HOMES = {"inference": "posterior", ".": "cli"}
 """The folders with the tests of packages that have none of their own."""
 LONGEST = 7200
@@ -46,7 +49,7 @@ def record_lines(folder: str) -> Path:
         return file
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_suffix(f".{os.getpid()}")
-    command = pytest_command([f"tests/{folder}"], "-p", "trust.line_recorder")
+    command = pytest_command(_files_of(folder), "-p", "trust.line_recorder")
     environment = environment_of(ROOT) | {"LINE_RECORD": str(unfinished)}
     run = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
@@ -57,9 +60,16 @@ def record_lines(folder: str) -> Path:
     return file
 
 
+def _files_of(folder: str) -> list[str]:
+    """A folder of tests as arguments of pytest. The tests of the whole are named one by one, without the folders."""
+    if folder != TOP:
+        return [f"tests/{folder}"]
+    return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").glob("test_*.py"))
+
+
 def map_file(folder: str) -> Path:
     """The file of a folder's map for the present library and tests."""
-    return MAPS / _state(folder) / f"{folder}.json"
+    return MAPS / _state(folder) / f"{'top' if folder == TOP else folder}.json"
 
 
 @cache
