@@ -143,6 +143,11 @@ def percent(probability: float) -> str:
     return "< 0.1 %" if probability < 0.001 else f"{100 * probability:.1f} %"
 
 
+def percent_in_words(probability: float) -> str:
+    """A probability as text in a sentence: as `percent` writes it, but with words for > and <."""
+    return percent(probability).replace(">", "above").replace("<", "below")
+
+
 def share(value: float) -> str:
     """A share as text in a table of results, in percent. Unlike a probability, it may be exactly 0 or 100 %."""
     return f"{100 * value:.0f} %" if value in (0.0, 1.0) else percent(value)

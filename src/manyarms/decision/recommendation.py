@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from manyarms.core.estimate import Estimate
-from manyarms.core.result_tables import number, percent, signed_number, signed_percent
+from manyarms.core.result_tables import number, percent, percent_in_words, signed_number, signed_percent
 from manyarms.decision.decision_checks import contradicting
 from manyarms.decision.diagnostic_lights import THRESHOLDS
 from manyarms.decision.guardrail import GuardrailResult
@@ -178,8 +178,8 @@ def _ship(
         "it was evaluated on a single context": evaluation.n_rounds == 1,
     }
     reason = (
-        f"The probability of a gain, {percent(_gain(best).probability_positive)}, reaches the {percent(sure)} that "
-        f"shipping requires. The comparison used {evaluation.gain_rounds:,} logged rounds."
+        f"The probability of a gain is {percent_in_words(_gain(best).probability_positive)}; shipping requires at "
+        f"least {percent(sure)}. The comparison used {evaluation.gain_rounds:,} logged rounds."
     )
     listed = tuple(text for text, applies in caveats.items() if applies)
     remedy = f"Ship {best.name}. Then run manyarms backtest on new logs to check that the forecasts hold."
@@ -268,7 +268,7 @@ def _goals_sentence(results: Sequence[GuardrailResult]) -> str:
     """The guardrails that a shipped policy keeps, in one sentence; empty if there are none."""
     if not results:
         return ""
-    held = ", ".join(f"{result.name} with probability {percent(result.probability)}" for result in results)
+    held = ", ".join(f"{result.name} with probability {percent_in_words(result.probability)}" for result in results)
     return f"It keeps to the guardrails: {held}."
 
 
@@ -282,9 +282,9 @@ def _gain_clause(row: PolicyResult, subject: str = "its gain") -> str:
     gain, written, unit = (row.lift, signed_percent, "") if row.lift else (_gain(row), signed_number, " per round")
     low, high = gain.interval()
     probability = _gain(row).probability_positive
-    certainty = f"better is {percent(probability)}"
+    certainty = f"better is {percent_in_words(probability)}"
     if probability < 0.5:
-        certainty = f"worse is {percent(1.0 - probability)}"
+        certainty = f"worse is {percent_in_words(1.0 - probability)}"
     ends = f"95 % interval {written(low)} to {written(high)}"
     size = f"{subject} over the current policy is {written(gain.value)}{unit} ({ends})"
     return f"{size}, and the probability that it is {certainty}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from manyarms.core.estimate import Estimate
-from manyarms.core.result_tables import number, percent, share, signed_number
+from manyarms.core.result_tables import number, percent, percent_in_words, share, signed_number
 from manyarms.decision import recommendation
 from manyarms.decision.decide import Decision
 from manyarms.decision.plan import Plan, rounded_count
@@ -40,7 +40,8 @@ def blockers(decision: Decision) -> list[str]:
     probability = decision.probability
     if decision.verdict == "undecided" and probability is not None and probability < decision.sure:
         texts.append(
-            f"The probability of a gain is {percent(probability)}. Shipping requires at least {percent(decision.sure)}."
+            f"The probability of a gain is {percent_in_words(probability)}. Shipping requires at least "
+            f"{percent(decision.sure)}."
         )
     return texts + _as_sentences(decision.cautions)
 
@@ -124,8 +125,9 @@ def pairs_sentence(decision: Decision) -> str:
         return ""
     best = max(worst, key=lambda name: worst[name])
     shown = CURRENT if best == evaluation.baseline.name else best
-    least = percent(worst[best])
-    return f"{shown[:1].upper()}{shown[1:]} beats each of the others with a probability of at least {least}."
+    least = percent_in_words(worst[best])
+    least = f"of at least {least}" if least[0].isdigit() else least
+    return f"{shown[:1].upper()}{shown[1:]} beats each of the others with a probability {least}."
 
 
 def agreement_sentence(decision: Decision) -> str:
@@ -191,12 +193,10 @@ def calibration_sentence(decision: Decision) -> str:
         for word, sign in (("little", -1), ("much", 1))
     }
     parts = [f"too {word} in {_places(groups, n)}" for word, groups in sides.items() if groups]
-    if len(parts) == 2:
-        parts[1] = parts[1].replace(" group", " other group", 1)
-    opening = "Not exactly" if evidence.against_truth or far <= n / 2 else "No"
-    known = " Because the true means are known here, even small deviations count." if evidence.against_truth else ""
+    opening = "Only approximately" if evidence.against_truth or far <= n / 2 else "No"
+    known = " Because the true means are known here, even small deviations show." if evidence.against_truth else ""
     return (
-        f"{opening}. {'Only ' if far > n / 2 else ''}{count}: the model expects {', and '.join(parts)}.{known} This is "
+        f"{opening}. {'Just ' if far > n / 2 else ''}{count}: the model expects {', and '.join(parts)}.{known} This is "
         "not one of the checks counted at the top of the page."
     )
 
