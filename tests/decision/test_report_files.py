@@ -62,7 +62,7 @@ def test_diagnostics_are_grouped_and_actions_have_their_names(known, tmp_path):
     (page,) = ma.write_report(decision, tmp_path / "report.html")
     html = page.read_text(encoding="utf-8")
     flagged = [entry for entry in decision.diagnostics if entry.colour != "green"]
-    table = html.split('aria-label="Diagnostics with problems"')[1].split("</table>")[0]
+    table = html.split('aria-label="Diagnostics with problems or cautions"')[1].split("</table>")[0]
     assert len(flagged) > table.count("<tr>") - 1 == len({entry.figure for entry in flagged})
     assert all(row.label.startswith("Tea ") and f">{row.label}</td>" in html for row in decision.traffic_changes.rows)
     # Each meaning stands once below the full table, and warnings have a heading of their own.

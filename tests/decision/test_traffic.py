@@ -52,9 +52,9 @@ def test_the_chart_of_categories_is_ordered_by_its_own_bars_and_its_legend_has_n
     chart = ma.plots.support(Support(tuple(rows), 2), "x").to_dict()
     encoding = chart["layer"][0]["encoding"]
     assert encoding["y"]["sort"] == ["c", "b", "a", "2 others"]
-    assert encoding["color"]["scale"]["domain"] == ["in the log", "under x"]
+    assert encoding["color"]["scale"]["domain"] == ["in the evaluated log", "under x"]
     other = ma.plots.support(Support(tuple(rows), 2), "y").to_dict()["layer"][0]["encoding"]
-    assert other["color"]["scale"]["domain"] == ["in the log", "under y", "under y, never logged"]
+    assert other["color"]["scale"]["domain"] == ["in the evaluated log", "under y", "under y, never logged"]
 
 
 def test_changes_too_small_to_be_seen_are_not_listed():

@@ -65,7 +65,7 @@ BLIND_SPOTS = (
     "valid, but may be too noisy to reveal the error.",
     "Change over time: the estimates assume that the coming weeks will be like these rounds.",
 )
-"""What no log can show, whatever the checks say."""
+"""What the checks cannot rule out, even if all of them pass."""
 UNCHECKED = (
     "No other estimator checked the model: the logs have no propensities. To check it with estimated propensities,"
 )
@@ -132,7 +132,7 @@ class Decision(Recommendation):
 
     @property
     def cannot_see(self) -> tuple[str, ...]:
-        """Mistakes that no log can show, whatever the checks say."""
+        """Mistakes that the checks cannot rule out, even if all of them pass."""
         return BLIND_SPOTS
 
     @property

@@ -38,9 +38,9 @@ _MEANINGS = {
     "prior_share": "variance of the value after the logs, as a share of its variance before them; at 100 %, the logs "
     "have added nothing",
     "effective_sample_size": "number of equally weighted rounds that would be as informative as the weighted ones. "
-    f"Below {THRESHOLDS.min_effective_sample_size:.0f} an estimator's own value is unreliable, and below "
-    f"{2 * THRESHOLDS.min_effective_sample_size:.0f} it calls for caution. The check above needs only 10",
-    "max_weight_share": "share of the total importance weight on a single round",
+    f"Below {2 * THRESHOLDS.min_effective_sample_size:.0f}, treat an estimator's own value with caution; below "
+    f"{THRESHOLDS.min_effective_sample_size:.0f}, it is unreliable. The check above needs only 10",
+    "max_weight_share": "share of the total importance weight that comes from the round with the largest weight",
     "pareto_k": f"how heavy the tail of the weights is; above {THRESHOLDS.max_pareto_k:g}, the error bar is too narrow",
     "mean_weight": "mean importance weight; should be close to 1",
     "rounded_propensities": "whether propensities look rounded; if so, small ones are inaccurate",

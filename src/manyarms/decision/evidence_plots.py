@@ -18,7 +18,7 @@ SIGNED = "datum.value === 0 ? '0\N{NO-BREAK SPACE}%' : datum.label"
 
 
 def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
-    """A plot of the share of each category in the log and under a policy, and the part of it that was never logged.
+    """A plot of the share of each category in the evaluated log and under a policy, and how much was never logged.
 
     Args:
         evidence: The `support` of a `Decision`.
@@ -31,7 +31,7 @@ def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
         raise InputError(f"must be one of {', '.join(names)}; got {policy!r}.", argument="policy")
     listed = by_shown_share(evidence, policy)
     shown = distinct_labels(row.category for row in listed)
-    parts = ["in the log", f"under {short_label(policy)}"]
+    parts = ["in the evaluated log", f"under {short_label(policy)}"]
     if any(row.unsupported[policy] > 0 for row in listed):
         parts.append(f"{parts[1]}, never logged")
     rows = [
@@ -53,7 +53,8 @@ def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
         tooltip=tooltips(tips, ".1%"),
     )
     words = "; ".join(
-        f"{shown[row.category]}: {as_share(row.logged)} of the log, {as_share(row.chosen[policy])} of the choices"
+        f"{shown[row.category]}: {as_share(row.logged)} of the evaluated log, "
+        f"{as_share(row.chosen[policy])} of the choices"
         for row in listed
     )
     return layered([drawn.mark_bar()], max(60, 26 * len(listed)), f"Share of rounds by category: {words}.")
@@ -94,7 +95,8 @@ def traffic_changes(evidence: TrafficChanges) -> alt.LayerChart:
         tooltip=[
             *tooltips({"action:N": "action", "category:N": "category", "rounds:Q": "evaluated rounds"}, ",.6~g"),
             *tooltips(
-                {"logged:Q": "share in the log", "chosen:Q": f"share under {short_label(evidence.policy)}"}, ".2%"
+                {"logged:Q": "share in the evaluated log", "chosen:Q": f"share under {short_label(evidence.policy)}"},
+                ".2%",
             ),
         ],
     )
@@ -139,7 +141,7 @@ def shrinkage(evidence: Shrinkage) -> alt.LayerChart:
 
     moves = base.mark_rule(opacity=0.35, strokeWidth=1).encode(y=alt.Y("own:Q", scale=scale), y2="posterior:Q")
     layers = [moves, points("own"), points("posterior")]
-    some = f"{len(rows):,} of {evidence.n_actions:,} logged actions"
+    some = f"{len(rows):,} of {evidence.n_actions:,} actions with an evaluated round"
     return layered(layers, 340, f"Mean logged reward and expected reward of {some}, by number of evaluated rounds.")
 
 

@@ -62,8 +62,8 @@ def _policies(decision: Decision, charts: Charts) -> str:
     )
     details = (
         table("Values", rows, columns)
-        + "<p>Values come from the model, and their intervals hold only if the model is right. Gains are also "
-        "corrected with the rewards logged in these rounds, so a gain need not equal the difference between two "
+        + "<p>Values come from the model, and their intervals hold only if the model is right. Gains, unlike values, "
+        "are corrected with the rewards logged in these rounds, so a gain need not equal the difference between two "
         "values.</p>"
         "<p><strong>Never logged</strong>: the share of the policy's choices on actions without a round in the log "
         "that the model was fitted on.</p>"
@@ -143,7 +143,7 @@ def _traffic(decision: Decision, charts: Charts) -> str:
             "Action": lambda row: TableCell(row.label),
             "Category": lambda row: TableCell(row.category),
             "Evaluated rounds": lambda row: count_cell(row.n_rounds),
-            "Share in the log": lambda row: number_cell(row.logged, share),
+            "Share in the evaluated log": lambda row: number_cell(row.logged, share),
             f"Share under {changes.policy}": lambda row: number_cell(row.chosen, share),
             "Mean logged reward": lambda row: number_cell(row.mean_reward),
             "Expected reward": lambda row: number_cell(row.expected),
@@ -167,11 +167,11 @@ def _traffic(decision: Decision, charts: Charts) -> str:
         "Category": lambda row: TableCell(row.category),
         "Actions": lambda row: count_cell(row.n_actions),
         "Actions logged": lambda row: count_cell(row.n_logged),
-        "Share in the log": lambda row: number_cell(row.logged, share),
+        "Share in the evaluated log": lambda row: number_cell(row.logged, share),
         f"Share under {decision.policy}": lambda row: number_cell(row.chosen.get(decision.policy), share),
         "Share on actions never logged": lambda row: number_cell(row.unsupported.get(decision.policy), share),
     }
-    caption = f"Share of each category in the log and under the policy.{rest}"
+    caption = f"Share of each category in the evaluated log and under the policy.{rest}"
     listed = by_shown_share(support, decision.policy) if decision.policy in support.rows[0].chosen else support.rows
     which = "evaluated here" if decision.calibration is None else "that the model was fitted on"
     explained = f"<p>An action counts as logged if it has a round in the log {which}.</p>"
@@ -289,8 +289,8 @@ def _best(decision: Any, _: Charts) -> str:
     }
     return table("Probability of being the best policy", list(choices), columns) + (
         "<p><strong>Expected loss</strong>: the reward per round lost on average by choosing this policy instead of "
-        "the best one. The average is over all gains that the logs leave possible, so it need not equal the difference "
-        "between two gains.</p>"
+        "the best one. It is averaged over the uncertainty about the gains, so it need not equal the difference "
+        "between two of them.</p>"
     )
 
 
@@ -305,7 +305,7 @@ def _hidden(decision: Decision, _: Charts) -> str:
     columns = {
         "Context column": lambda column: TableCell(column.column),
         "Bias if this column were hidden": lambda column: number_cell(column.strength),
-        "Gain without it": lambda column: number_cell(column.gain_without, signed_number),
+        "Gain of a model without it": lambda column: number_cell(column.gain_without, signed_number),
         "Multiple needed to overturn the gain": lambda column: number_cell(
             column.times if column.strength > 0 else None
         ),
@@ -321,7 +321,7 @@ def _hidden(decision: Decision, _: Charts) -> str:
 
 def _cannot_see(decision: Decision, _: Charts) -> str:
     return (
-        "<p>The checks on this page use the log. Even if all of them pass, they cannot detect these problems:</p>"
+        "<p>The checks on this page use the log. Even if all of them pass, these problems remain possible:</p>"
         + notes(decision.cannot_see)
     )
 
@@ -391,7 +391,7 @@ SECTIONS: tuple[Section, ...] = (
         {"backtest": _if_known(plots.backtest, "backtest")},
     ),
     Section("hidden", "How strong would a hidden cause have to be to overturn the gain?", _hidden),
-    Section("blind", "What no log can show", _cannot_see),
+    Section("blind", "What the checks cannot rule out", _cannot_see),
     Section("omitted", "Not in this report", lambda decision, _: notes(decision.omitted)),
 )
 """The sections in the order of the page: the one place to add a section and its charts."""

@@ -25,7 +25,7 @@ from manyarms.posterior.misfit import SURE, PriorCheck
 STATUS = {"red": "● Problem", "amber": "● Caution", "green": "● OK"}
 """Traffic lights in words too, for readers who do not see colours."""
 DIAGNOSTICS = {
-    "unsupported_mass": "choices never logged",
+    "unsupported_mass": "choices of never-logged actions",
     "max_weight_share": "share of the largest weight",
     "evaluated_on_training_rounds": "trained on these rounds",
     "pareto_k": "Pareto k",
@@ -53,7 +53,7 @@ def _trust(decision: Decision, charts: Charts) -> str:
             "those of the checks.</p>"
         )
     if grouped:
-        parts.append(table("Diagnostics with problems", grouped, _GROUPED_COLUMNS))
+        parts.append(table("Diagnostics with problems or cautions", grouped, _GROUPED_COLUMNS))
     if decision.diagnostics:
         meanings = {_diagnostic_name(entry): entry.meaning for entry in decision.diagnostics}
         all_of_them = table("All diagnostics", decision.diagnostics, columns)
