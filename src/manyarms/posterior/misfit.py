@@ -132,9 +132,9 @@ class PriorCheck:
                      ("prior", self.prior, "not checked, as there are no rounds"))  # fmt: skip
             lines = [f"misfit of the {name}: {missing if part is None else part}" for name, part, missing in parts]
             fine = (
-                "No deviation is large enough to be reported.\n"
-                f"(Reported only if the misfit is outside {CLOSE[0]:g} to {CLOSE[1]:g} times the "
-                f"expected value, and p < {SURE:g}.)"
+                "No deviation is large enough for a warning.\n"
+                f"(A warning needs a misfit, a sum of squares, outside {CLOSE[0]:g} to {CLOSE[1]:g} times its "
+                f"expected value,\nand p < {SURE:g}.)"
             )
         return "\n".join([*lines, *([f"warning: {text}" for text in self.warnings] or [fine])])
 

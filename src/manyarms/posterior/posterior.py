@@ -328,8 +328,8 @@ class Posterior(SavedModel, ABC):
         if share > MUCH_UNSUPPORTED:
             kind = "never logged" if self.n_factors == 1 else "never logged, or never with a reward"
             warnings += (
-                f"{100 * share:.0f} % of the policy's choices fall on actions {kind}: these are estimated only from "
-                "what they share with logged actions, such as their category",
+                f"{100 * share:.0f} % of the policy's choices fall on actions {kind}: their rewards are estimated "
+                "only from what these actions share with logged ones, such as their category",
             )
         return replace(estimate, warnings=warnings, diagnostics={**estimate.diagnostics, "unsupported_mass": share})
 
