@@ -117,7 +117,10 @@ class LogOptions(TypedDict, total=False):
     ]
     eligible: Annotated[
         str | None,
-        Option(None, "Column that lists the actions available in each round. Policies then choose only among these."),
+        Option(
+            None,
+            "Column that lists the actions available in each round. Policies, if any, choose only among these.",
+        ),
     ]
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
     max_levels: Annotated[
@@ -188,9 +191,9 @@ class PriorOptions(TypedDict, total=False):
         PriorChoice | None,
         Option(
             None,
-            "How actions share information: through categories, taxonomy, tags, embeddings (actions are clustered), "
+            "How actions share information: categories, taxonomy, tags, embeddings (actions are clustered), "
             "linear-embeddings (effects are linear in the embedding), combined (all metadata in the catalog, the "
-            "default) or independent (not at all). auto compares these on held-out rounds and picks the simplest one "
+            "default), or independent (no sharing). auto compares these on held-out rounds and picks the simplest one "
             "within one standard error of the best.",
             "kind",
             metavar="KIND",
@@ -232,7 +235,7 @@ RULES = (
     "softmax:temperature: better actions more often. A lower temperature is closer to greedy.\n\n"
     "thompson[:draws]: each action with the probability that it is the best, estimated from posterior draws (default "
     "100; more are slower).\n\n"
-    "epsilon-greedy:epsilon: greedy, except for a random action in a share epsilon of the rounds.\n\n"
+    "epsilon-greedy:epsilon: greedy, except for a random action in a fraction epsilon of the rounds.\n\n"
     "uniform: every action equally often.\n\n"
 )
 OWN = (
@@ -285,7 +288,9 @@ class GoalOptions(TypedDict, total=False):
             metavar="COLUMN<=LIMIT,...",
         ),
     ]
-    guardrail_sure: Annotated[float, Option(0.95, "Probability with which each guardrail must hold to ship a policy.")]
+    guardrail_sure: Annotated[
+        float, Option(0.95, "Probability with which each guardrail must hold for a policy to be shipped.")
+    ]
 
 
 class UpdateOptions(LogOptions, CatalogFile, CatalogOptions, total=False):
@@ -382,7 +387,9 @@ class PlanOptions(LogOptions, CatalogFile, total=False):
             "cost more, it is lowered.",
         ),
     ]
-    sample: Annotated[int, Option(20_000, "Plan with at most this many rounds, drawn at random.", minimum=2)]
+    sample: Annotated[
+        int, Option(20_000, "Use at most this many logged rounds, drawn at random, to compute the plan.", minimum=2)
+    ]
 
 
 TABLES: Mapping[str, tuple[type, ...]] = {

@@ -100,8 +100,8 @@ def update_command(
 ) -> None:
     """Update a model with new logs and new actions; old logs are not needed.
 
-    An update does not learn the prior and the noise again. With Gaussian rewards,
-    it gives the same result as a fit on all the logs with that prior and noise. A
+    An update does not relearn the prior or the noise. With Gaussian rewards, it
+    gives the same result as a fit on all the logs with that prior and noise. A
     file that the model has seen in full is refused, so a job can safely run
     twice. If --maturity left out the youngest rounds of a file, pass the file
     again later: only rounds that are new to the model are added. With --half-life, the
@@ -377,9 +377,9 @@ def sample_data_command(
     """Write small CSV files to practise on: a log, a catalog, and the truth.
 
     The shop is made up. last-week.csv and this-week.csv are its log, items.csv
-    is its catalog, and truth.csv has the true margin and appeal of each item,
-    which nobody knows for a real shop. An existing file with different contents
-    is never overwritten.
+    is its catalog, and truth.csv says how likely each item really is to be bought
+    and what it then earns, which nobody knows for a real shop. An existing file
+    with different contents is never overwritten.
     """
     with terminal.one_line_errors():
         from manyarms.datasets.sample_data import write_sample_data

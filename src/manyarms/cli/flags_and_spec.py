@@ -77,7 +77,7 @@ SpecFile = Annotated[
     Path | None,
     typer.Option(
         "--spec",
-        help="TOML file with options, in the tables logs, catalog, prior and likelihood. Flags override it.",
+        help="TOML file with options under [logs], [catalog], [prior] and [likelihood]. Flags override it.",
     ),
 ]
 Engine = Annotated[

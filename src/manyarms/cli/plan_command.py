@@ -47,7 +47,7 @@ def plan_command(
     as_json: f.Json = False,
     **options: Any,
 ) -> None:
-    """Plan how many more rounds are needed to decide if a policy is better.
+    """Find out how many more rounds are needed to decide whether a policy is better.
 
     Prints this number for three ways of logging the next rounds: as now, with a
     share of the traffic for the candidate, and with that share for an

@@ -75,8 +75,8 @@ def reproduce_command(
     """Run the experiments of the paper behind this library, and check its claims.
 
     The paper is Aouali et al., AISTATS 2025. Each result is saved as soon as it
-    is finished. After a stop or a crash, the same command continues where it
-    stopped. A run with --paper reuses the results of --quick.
+    is finished. After an interruption or a crash, the same command continues
+    where it left off. A run with --paper reuses the results of --quick.
     """
     with one_line_errors():
         from manyarms.cli.reproduce_figures import choose_figures, choose_size, print_figures, reproduce_all  # noqa: PLC0415
