@@ -27,7 +27,7 @@ path = "logs.parquet"         # a file, folder or glob of Parquet, CSV or Arrow 
 context = $context
 action = "item"               # column: the action that was shown
 reward = "margin"             # column: the reward that followed
-propensity = "propensity"     # leave out if probabilities were not logged
+propensity = "propensity"     # delete this line if probabilities were not logged
 # time = "at"                 # column: time of the round; half_life and maturity need it
 # half_life = "14d"           # a round this old has half the weight
 # maturity = "2d"             # leave out younger rounds: their rewards may still arrive
@@ -80,9 +80,9 @@ def read(path):
 
 old, new = read(LOGS), read(NEW_LOGS)
 
-# All items share one effect, each category adds its own, and each item adds its
-# own again. Items that were never shown borrow from those that were. The
-# standard deviations of these effects and of the noise are learned from the log.
+# All items share one effect; each category adds its own, and so does each item.
+# Items that were never shown borrow from those that were. The standard
+# deviations of these effects and of the noise are learned from the log.
 prior = ma.priors.from_categories(catalog, dim=old.dim, shared_std=1.0)
 learned = ma.learn_prior(old, prior)
 posterior = learned.posterior

@@ -20,7 +20,7 @@ import manyarms as ma
 from manyarms._base.arrow import parquet_table
 from manyarms.cli.demo_files import commands
 from manyarms.cli.terminal import visible
-from manyarms.core.result_tables import percent, share
+from manyarms.core.result_tables import percent, percent_in_words, share
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.datasets.shop import CUSTOMER_COLUMNS, read_tables
 from manyarms.jobs.evaluate import BASELINE, CURRENT, PolicyResult
@@ -125,11 +125,12 @@ def _as_table(policy: ma.Policy, contexts: Any) -> ma.TablePolicy:
 MIN_WIDTH = 80
 
 CAPTION = (
-    "Never logged: the share of a policy's choices that fall on items which do not occur in the first half of the log. "
-    "The model learned from that half, and estimates these items from their categories. The true values are known "
-    "because the shop is made up. The policies were learned from the same half, and the values are averages over the "
-    "customers of the second half. Gains are also corrected with the rewards logged in the second half, so a gain need "
-    "not equal the difference between two values."
+    "Never logged: the share of a policy's choices that fall on items which do not occur in the first half of the log "
+    "(for the current policy: items first shown in the second half). The model learned from the first half, and "
+    "estimates their rewards from their categories. The true values are known because the shop is made up. The "
+    "policies were learned from the same half, and the values are averages over the customers of the second half. "
+    "Gains, unlike values, are corrected with the rewards logged in the second half, so a gain need not equal the "
+    "difference between two values."
 )
 
 
@@ -248,8 +249,9 @@ def _sentence(result: DemoResult) -> str:
         return f"{decision.sentence}\n{reason.strip()}"
     gain = decision.gains[decision.policy]
     low, high = gain.interval()
+    sure = percent_in_words(gain.probability_positive)
     return (
-        f"Ship {decision.policy}: it beats the current policy with probability {percent(gain.probability_positive)}.\n"
+        f"Ship {decision.policy}: it beats the current policy with probability {sure}.\n"
         f"Its gain is {gain.value:+.3f} euros per round, 95 % interval {low:+.3f} to {high:+.3f}."
     )
 
