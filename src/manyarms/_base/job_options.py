@@ -117,10 +117,7 @@ class LogOptions(TypedDict, total=False):
     ]
     eligible: Annotated[
         str | None,
-        Option(
-            None,
-            "Column that lists the actions available in each round. Policies, if any, choose only among these.",
-        ),
+        Option(None, "Column of the actions available in each round. Policies, if any, choose only among these."),
     ]
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
     max_levels: Annotated[
@@ -288,9 +285,7 @@ class GoalOptions(TypedDict, total=False):
             metavar="COLUMN<=LIMIT,...",
         ),
     ]
-    guardrail_sure: Annotated[
-        float, Option(0.95, "Probability with which each guardrail must hold for a policy to be shipped.")
-    ]
+    guardrail_sure: Annotated[float, Option(0.95, "Ship a policy only if each guardrail holds with this probability.")]
 
 
 class UpdateOptions(LogOptions, CatalogFile, CatalogOptions, total=False):
@@ -387,9 +382,7 @@ class PlanOptions(LogOptions, CatalogFile, total=False):
             "cost more, it is lowered.",
         ),
     ]
-    sample: Annotated[
-        int, Option(20_000, "Use at most this many logged rounds, drawn at random, to compute the plan.", minimum=2)
-    ]
+    sample: Annotated[int, Option(20_000, "Plan from at most this many logged rounds, drawn at random.", minimum=2)]
 
 
 TABLES: Mapping[str, tuple[type, ...]] = {
