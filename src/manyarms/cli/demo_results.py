@@ -127,10 +127,10 @@ MIN_WIDTH = 80
 CAPTION = (
     "Never logged: the share of a policy's choices that fall on items which do not occur in the first half of the log "
     "(for the current policy: items first shown in the second half). The model learned from the first half, and "
-    "estimates their rewards from their categories. The true values are known because the shop is made up. The "
-    "policies were learned from the same half, and the values are averages over the customers of the second half. "
-    "Gains, unlike values, are corrected with the rewards logged in the second half, so a gain need not equal the "
-    "difference between two values."
+    "estimates the rewards of these items from their categories. The true values are known because the shop is made "
+    "up. The policies were learned from the same half, and the values are averages over the customers of the second "
+    "half. Gains, unlike values, are corrected with the rewards logged in the second half, so a gain need not equal "
+    "the difference between two values."
 )
 
 
