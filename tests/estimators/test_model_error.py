@@ -125,8 +125,8 @@ def test_rounds_of_weight_zero_are_no_rounds_wherever_their_predictions_lie():
     assert_allclose(learned.shares @ learned.scales, expected.shares @ expected.scales, rtol=0.02)
 
 
-@pytest.mark.parametrize(("reasons", "share"), [(0.0, 0.1), (0.5, 0.55), (1.0, 1.0)])
-def test_downwards_a_tenth_of_the_error_is_left_where_the_log_hides_no_reasons(reasons, share):
+@pytest.mark.parametrize(("reasons", "share", "least"), [(0.0, 0.15, 0.0), (0.5, 0.575, 0.25), (1.0, 1.0, 0.5)])
+def test_downwards_little_of_the_error_is_left_where_no_hidden_reasons_flatter_the_policy(reasons, share, least):
     error = ModelError(np.array([0.0, 0.5, 2.0]), np.array([0.2, 0.5, 0.3]))
-    assert_allclose(error.downwards(reasons).scales, [0.0, 0.5 * share, 2.0 * share])
+    assert_allclose(error.downwards(reasons).scales, np.maximum([0.0, 0.5 * share, 2.0 * share], least))
     assert_allclose(error.downwards(reasons).shares, error.shares)

@@ -128,25 +128,50 @@ def test_a_model_of_clicks_that_needs_a_trend_is_not_held_to_be_right(likelihood
     assert (error.scales.min() == 0.0) == may_be_right
 
 
+def on_rounds(seen, rows):
+    """A policy that repeats some of the rounds, equally often, and so carries their weight."""
+    weights = np.zeros(len(seen.logs))
+    weights[rows] = len(weights) / len(rows)
+    return PolicyResiduals(seen.logs, weights, seen.at_logged, seen.expected)
+
+
+@pytest.mark.parametrize("slope", [-0.2, 0.2])
+def test_hidden_reasons_flatter_a_policy_as_far_as_the_trend_takes_from_it(slope):
+    seen, propensities = rounds(slope)
+    trend, surprises = SurpriseTrend.learn(seen, propensities), -np.log(propensities)
+    extents = list[float]()
+    for rows in np.array_split(np.argsort(surprises), 8):
+        extra = surprises[rows].mean() - surprises.mean()
+        expected = trend.trust * min(abs(extra), 1.0) if slope * extra < 0 else 0.0
+        extents.append(trend.flatters(on_rounds(seen, rows)))
+        assert_allclose(extents[-1], expected, rtol=1e-9)
+    # Some eighths are not flattered, one is in part, and one is in full where surprise is what flatters.
+    assert min(extents) == 0.0 and 0.1 < sorted(extents)[-2] < 1.0
+    assert (max(extents) == pytest.approx(trend.trust)) == (slope < 0)
+
+
 @pytest.mark.parametrize(
     ("slope", "likelihood", "options", "is_known", "expected"),
     [
         (0.0, ma.Gaussian(0.5), {}, True, 0.0),
         (-0.15, ma.Gaussian(0.5), {}, True, 0.95),
+        (0.0, ma.Gaussian(0.5), {}, False, 0.0),
         (0.0, ma.Bernoulli(), {}, True, 1.0),
-        (0.0, ma.Gaussian(0.5), {}, False, 1.0),
         (0.0, ma.Gaussian(0.5), {"n_folds": 0}, True, 1.0),
     ],
-    ids=["none", "a trend", "clicks", "estimated propensities", "own choices not doubted"],
+    ids=["none", "a trend", "estimated propensities", "clicks", "own choices not doubted"],
 )
-def test_a_log_hides_reasons_if_its_residuals_show_them_or_cannot_tell(slope, likelihood, options, is_known, expected):
+def test_reasons_flatter_surprising_choices_if_residuals_show_them_or_cannot_tell(
+    slope, likelihood, options, is_known, expected
+):
     logs = clicks_for_reasons(slope)
     train, test = logs.take(np.arange(2000)), logs.take(np.arange(2000, 4000))
     if not is_known:
         test = ma.LoggedData(test.contexts, test.actions, test.rewards, n_actions=4)
     posterior = ma.fit(train, ma.priors.independent(4, dim=1), likelihood)
-    reasons = ma.Checked(posterior, **options)._prepare(test, ma.Uniform(4), None).reasons
-    assert reasons == pytest.approx(expected, abs=0.05)
+    prepared = ma.Checked(posterior, **options)._prepare(test, ma.Uniform(4), None)
+    surprising = np.argsort(prepared.propensities)[:20]
+    assert prepared.reasons(on_rounds(prepared.rounds, surprising)) == pytest.approx(expected, abs=0.05)
 
 
 def test_the_trust_in_a_trend_is_the_share_of_its_square_that_is_not_noise():

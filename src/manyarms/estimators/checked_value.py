@@ -91,14 +91,13 @@ class _Prepared:
         """True where the propensities are estimated."""
         return any(self.estimated.values())
 
-    @property
-    def reasons(self) -> float:
-        """The extent to which the log hides reasons: 0 if residuals show none, 1 if they do or cannot tell.
+    def reasons(self, policy: PolicyResiduals) -> float:
+        """The extent to which hidden reasons flatter a policy: from 0 to 1, and 1 where the residuals cannot tell.
 
         Where the doubt about the model's own choices is not measured, nothing is known to be absent.
         """
-        can_tell = self.is_linear and not self.is_estimated and isinstance(self.model, CrossUpdate)
-        return self.trend.trust if can_tell else 1.0
+        can_tell = self.is_linear and isinstance(self.model, CrossUpdate)
+        return self.trend.flatters(policy) if can_tell else 1.0
 
     @cached_property
     def error(self) -> ModelError:
@@ -114,7 +113,7 @@ class _Comparison:
         baseline: The baseline on these rounds; None for the value of the policy alone.
         spread: The posterior standard deviation of the value or the gain.
         doubts: The standard deviations, downwards and upwards, of the error that the model's own choice reveals.
-        reasons: How far the log hides reasons from the model, from 0 to 1.
+        reasons: How far hidden reasons flatter the policy, from 0 to 1.
         figures: Diagnostics that the model, the propensities and the fingerprints give.
         warnings: The warnings of the model.
         is_pooled: True if the model has learned from the same rounds that evaluate it, one part from the other.
@@ -295,12 +294,13 @@ class Checked(Estimator):
         """The policy against the baseline, given the model's value or gain."""
         logs = prepared.logs
         reused = self._has_seen(logs) or any_shared(policy.learned_from, (logs.fingerprint,))
+        residuals = self._residuals(policy, prepared, eligible)
         return _Comparison(
-            policy=self._residuals(policy, prepared, eligible),
+            policy=residuals,
             baseline=None if baseline is None else self._residuals(baseline, prepared, eligible),
             spread=model.std if model.posterior_std is None else model.posterior_std,
             doubts=self._doubts(policy, baseline, prepared, eligible),
-            reasons=prepared.reasons,
+            reasons=prepared.reasons(residuals),
             figures={
                 **{key: model.diagnostics[key] for key in _MODEL_FIGURES if key in model.diagnostics},
                 **({} if policy.repeats_log else prepared.estimated),

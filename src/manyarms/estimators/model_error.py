@@ -26,8 +26,10 @@ RIGHT = 0.1
 """The probability that a model is right, before the log has been seen."""
 MARGIN = 3.0
 """A candidate may be farther from the log than the test policies: its error may be larger by this factor."""
-OVERRATING = 0.1
-"""The share of an error that is left downwards, for a learned policy on a log that shows no hidden reasons."""
+OVERRATING = 0.15
+"""The share of an error that is left downwards, for a learned policy that hidden reasons do not flatter."""
+FLATTERED = 0.5
+"""The least error downwards, as a share of the value, for a learned policy that hidden reasons surely flatter."""
 OF_CLICKS = 5.0 / 3.0
 """The errors of a model that is not linear are larger by this factor than its test policies tell."""
 TAILS = 3
@@ -107,13 +109,14 @@ class ModelError:
         """The error by which a model overrates a policy that was learned from a log.
 
         A model shrinks what it learns towards its prior, so it rather underrates good policies. It overrates them where
-        the log was written for reasons that it does not know, or where a policy takes what was lucky, which
-        `selection_doubt` counts.
+        they choose what the log rarely chose, and the log was written for reasons that the model does not know: then a
+        line through the residuals tells where it errs, and not how far. It also overrates a policy that takes what was
+        lucky, which `selection_doubt` counts.
 
         Args:
-            reasons: 0 where residuals show no such reasons, 1 where they show them beyond doubt.
+            reasons: The extent to which hidden reasons flatter the policy, from 0 to 1 (see `surprise_trend`).
         """
-        return self.times(OVERRATING + (1.0 - OVERRATING) * reasons)
+        return self.times(OVERRATING + (1.0 - OVERRATING) * reasons).at_least(FLATTERED * reasons)
 
     def normal_parts(self) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
         """The error as a mixture of normal distributions around zero: their standard deviations and shares.

@@ -58,13 +58,21 @@ class SurpriseTrend:
         return cls(trusted * slope, trusted * rounds.mean_residual, surprises, mean, trusted)
 
     def corrected(self, policy: PolicyResiduals) -> PolicyResiduals:
-        """A policy with the rewards that model and trend expect together.
-
-        The mean surprise of a policy's choices is that of the logged rounds by its weights. Choices that the log has
-        missed count as one more round that carries the missing weight w: its surprise is log w.
-        """
+        """A policy with the rewards that model and trend expect together."""
         if self.slope == 0.0:
             return policy
+        return replace(
+            policy,
+            at_logged=policy.at_logged + self.level + self.slope * (self.surprises - self.mean),
+            expected=policy.expected + self.level + self.slope * self.extra_surprise(policy),
+        )
+
+    def extra_surprise(self, policy: PolicyResiduals) -> float:
+        """The mean surprise of a policy's choices, minus that of the log's.
+
+        It is the mean over the logged rounds by the policy's weights. Choices that the log has missed count as one more
+        round that carries the missing weight w: its surprise is log w.
+        """
         counts, weights = policy.counts, policy.weights
         n, total = float(counts.sum()), float(np.sum(counts * weights))
         missing = max(n - total, 0.0)
@@ -72,8 +80,14 @@ class SurpriseTrend:
         if missing > 0.0:
             # No farther than the log reaches.
             surprise += missing * float(np.clip(np.log(missing), self.surprises.min(), self.surprises.max()))
-        return replace(
-            policy,
-            at_logged=policy.at_logged + self.level + self.slope * (self.surprises - self.mean),
-            expected=policy.expected + self.level + self.slope * (surprise / max(total, n) - self.mean),
-        )
+        return surprise / max(total, n) - self.mean
+
+    def flatters(self, policy: PolicyResiduals) -> float:
+        """The extent to which hidden reasons flatter a policy, from 0 to 1.
+
+        It is 0 where residuals show no such reasons, and where the trend says more of the policy than the model does: a
+        policy that does what the log did for good reasons gains from them. Beyond that, it grows with the distance to
+        which the line is drawn out, and is full at one nat.
+        """
+        extra = self.extra_surprise(policy)
+        return self.trust * min(1.0, abs(extra)) if self.slope * extra < 0.0 else 0.0
