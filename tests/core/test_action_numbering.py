@@ -38,5 +38,7 @@ def test_candidates_that_are_not_actions_are_refused_by_row(rows, error, message
 def test_what_numbers_actions_is_a_catalog_or_their_number(own_errors):
     assert as_numbering(3) == ActionNumbering(3)
     for wrong in ("tea", True, None):
-        with pytest.raises(DataTypeError, match=f"a Catalog, logs.*or the number of actions; got {type(wrong).__name__}"):
+        with pytest.raises(
+            DataTypeError, match=f"a Catalog, logs.*or the number of actions; got {type(wrong).__name__}"
+        ):
             as_numbering(wrong)

@@ -8,7 +8,7 @@ from manyarms.core.arrow_columns import lists_of, numbers_of
 from manyarms.errors import DataTypeError, NonFiniteError, ShapeError
 
 KINDS = {
-    "lists": lambda rows: pa.array(rows),
+    "lists": pa.array,
     "large lists": lambda rows: pa.array(rows, type=pa.large_list(pa.float64())),
     "chunks": lambda rows: pa.chunked_array([rows[:1], rows[1:]], type=pa.list_(pa.float64())),
 }

@@ -18,7 +18,7 @@ def test_a_map_without_a_column_needs_the_intercept():
 def test_a_feature_that_overflows_is_named_with_its_row():
     phi = FeatureMap([Numeric("age"), Numeric("spend", 0.0, 1e-10)])
     table = pa.table({"age": [30.0, 40.0], "spend": [1.0, 1e300]})
-    with pytest.raises(NonFiniteError, match="feature spend overflows in row 1. Rescale its column"):
+    with pytest.raises(NonFiniteError, match=r"feature spend overflows in row 1. Rescale its column"):
         phi(table)
 
 
