@@ -154,3 +154,10 @@ def test_a_warning_about_several_policies_or_estimators_is_given_once(shop):
     merged = weak[0].replace("IPS, snIPS: ", "softmax:0.01, softmax:0.010 (IPS, snIPS): ")
     assert [one for one in told["warnings"] if "the effective sample size" in one] == [merged]
     assert weak[0] in figures(*judge, "--policies", "softmax:0.01,softmax:0.010")["warnings"]
+
+
+def test_a_policy_is_made_with_its_facts_as_json(shop, tmp_path):
+    out = tmp_path / "policy.arrow"
+    shown = figures("learn", "--model", shop / "model.arrow", "--policy", "softmax:0.3", "--out", out)
+    assert shown == {"policy": "softmax:0.3", "actions": 20, "model": str(shop / "model.arrow"), "out": str(out)}
+    assert ma.load(out).temperature == 0.3

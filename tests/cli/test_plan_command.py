@@ -57,3 +57,10 @@ def test_a_settled_question_has_no_chart(shop, tmp_path):
 )
 def test_bad_flags_are_refused_in_one_line(shop, flags, words):
     refused("plan", "--model", shop / "model.arrow", "--logs", shop / "new", *ROLES, *flags, words=words)
+
+
+def test_a_policy_and_a_chart_are_two_files(shop, tmp_path):
+    command = ["plan", "--model", shop / "model.arrow", "--logs", shop / "new", *ROLES, "--candidate", "uniform"]
+    (tmp_path / "b").mkdir()
+    refused(*command, "--policy", tmp_path / "a.svg", "--chart", tmp_path / "b" / ".." / "a.svg", words=["same file"])
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]

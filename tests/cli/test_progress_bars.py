@@ -32,3 +32,32 @@ def test_a_bar_appears_on_a_terminal_after_a_while_and_is_gone_at_the_end(monkey
         assert ("Reading" in screen.text and "rows/s" in screen.text) == shows
     with terminal.row_bar("Reading") as report:
         report(1, None)
+
+
+def test_a_search_without_a_known_end_shows_its_step(monkeypatch):
+    from manyarms.cli import terminal
+
+    shown = []
+
+    class Bar:
+        def start(self):
+            return None
+
+        stop = start
+
+        def add_task(self, text, total):
+            return 7
+
+        def update(self, task, **facts):
+            shown.append((task, facts))
+
+    monkeypatch.setattr(terminal, "_rich_row_bar", Bar)
+    monkeypatch.setattr(terminal, "PATIENCE", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with terminal.row_bar("Reading") as bar:
+        bar.step(3, 500)
+        bar.step(4, 500, activity="Evaluating, policy")
+    assert shown == [
+        (7, {"description": "Learning, step 3", "total": None}),
+        (7, {"description": "Evaluating, policy 4", "total": None}),
+    ]

@@ -71,3 +71,9 @@ def test_a_spec_is_typed_and_says_what_it_knows(tmp_path):
 def test_help_shows_an_example_that_parses(command):
     shown = done(command, "--help").stdout
     assert f"Example: manyarms {command} --" in shown.replace("\n", " ")
+
+
+def test_a_spec_that_is_not_text_is_refused(tmp_path):
+    (tmp_path / "spec.toml").write_bytes(b'[logs]\npath = "\xff\xfe"\n')
+    with pytest.raises(InputError, match=r"spec\.toml is not text in UTF-8"):
+        read_spec(tmp_path / "spec.toml", {}, {})

@@ -216,3 +216,25 @@ def test_packed_words_take_one_bit_per_label_to_say_which_are_missing(n):
     packed = pack_labels("labels", values)
     assert len(packed.present) == (n + 7) // 8
     assert unpack_labels(packed).tolist() == values
+
+
+def test_embeddings_may_be_an_arrow_column_of_lists():
+    rows = [[1.0, 2.0], None, [3.0, 4.0]]
+    for column in (pa.array(rows), pa.chunked_array([rows[:2], rows[2:]])):
+        expected = [[1.0, 2.0], [np.nan, np.nan], [3.0, 4.0]]
+        np.testing.assert_array_equal(Catalog(list("abc"), embeddings=column).embeddings, expected)
+
+
+def test_a_matrix_of_tags_holds_numbers():
+    with pytest.raises(errors.DataTypeError, match="tags must be a matrix of numbers; got 2 axes of complex128"):
+        Catalog(list("ab"), tags=sparse.csr_array(np.eye(2) * 1j))
+
+
+def test_tags_as_a_matrix_cannot_be_matched_with_those_of_another_catalog():
+    matrix, labels = Catalog(list("ab"), tags=sparse.eye_array(2)), Catalog(list("abc"), tags=[["x"], ["y"], ["z"]])
+    for first, second in ((matrix, labels), (labels, Catalog(list("abcd"), tags=sparse.eye_array(4)))):
+        with pytest.raises(
+            errors.DataTypeError, match=r"tags as a matrix have no labels to match. Pass labels to both"
+        ):
+            first.grown_with(second)
+    assert Catalog(list("ab"), tags=[["x"], ["y"]]).grown_with(labels).tags == (("x",), ("y",), ("z",))

@@ -7,6 +7,7 @@ from scipy import optimize, stats
 
 import manyarms as ma
 from manyarms.core.estimate import NormalMixture
+from manyarms.errors import InputError
 
 
 def test_intervals_and_probabilities_are_those_of_a_normal():
@@ -53,3 +54,16 @@ def test_quantiles_of_a_mixture_are_those_that_another_root_finder_gives(blur):
 def test_an_estimate_is_shown_in_one_short_line():
     estimate = ma.Estimate(1.25, 0.5, diagnostics={"n_contexts": 400.0}, warnings=("take care",))
     assert repr(estimate) == "Estimate(1.25 [0.27, 2.23] (1 warning, see .warnings))"
+
+
+def test_an_estimate_without_an_error_given_the_contexts_has_no_interval_for_them():
+    with pytest.raises(
+        InputError, match=r'this estimate has no posterior_std. Ask for the interval of the "population"'
+    ):
+        ma.Estimate(1.0, 0.5).interval(of="contexts")
+
+
+def test_quantiles_of_a_mixture_of_points_are_those_of_the_points():
+    """Points have steps, of which half is below: shares beyond the last step are at the last point."""
+    points = NormalMixture(np.array([0.0, 1.0]), np.zeros(2), np.array([0.5, 0.5]))
+    assert [points.quantile(share) for share in (0.01, 0.9, 0.99)] == [0.0, 1.0, 1.0]

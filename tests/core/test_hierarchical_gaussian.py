@@ -3,8 +3,10 @@ import pytest
 from numpy.testing import assert_array_equal
 from oracles import DenseJoint, DenseProblem
 from problems import make_problem
+from scipy import sparse
 
 import manyarms as ma
+from manyarms.errors import DataTypeError, InputError, ShapeError, TooLargeError
 
 
 def test_covariances_of_two_actions_are_transposes_however_far_the_data_outweigh_the_prior():
@@ -71,3 +73,82 @@ def test_the_rows_of_seen_actions_are_found_whether_seen_actions_are_many_or_few
         assert_array_equal(observed.groups[number].actions[place], wanted[where])
         found |= dict.fromkeys(wanted[where].tolist(), observed.groups[number].rank)
     assert found == dict(zip(ids.tolist(), counts.tolist(), strict=True))
+
+
+EFFECTS = ma.MixedEffects(np.eye(3), 2)
+DENSE = np.arange(12.0).reshape(3, 2, 2)
+
+
+def under(mixing, offset=None):
+    size = mixing.latent_dim if isinstance(mixing, ma.MixedEffects) else mixing.shape[2]
+    return ma.HierarchicalGaussian(np.zeros(size), np.eye(size), mixing, 1.0, offset)
+
+
+def test_sum_adds_priors():
+    parts = [under(EFFECTS), under(DENSE), under(np.zeros((3, 2, 0)), np.ones(2))]
+    total, one_by_one = sum(parts), parts[0] + parts[1] + parts[2]
+    left, right = np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3)
+    assert_array_equal(total.cross_cov(left, right), one_by_one.cross_cov(left, right))
+    want = sum(part.cross_cov(left, right) for part in parts)
+    np.testing.assert_allclose(total.cross_cov(left, right), want, rtol=1e-12)
+    assert_array_equal(total.action_mean(), np.ones((3, 2)))
+
+
+def test_only_priors_of_the_same_actions_can_be_added(own_errors):
+    prior = under(EFFECTS)
+    with pytest.raises(ShapeError, match="3 actions in 2 dimensions cannot be added to one of 4 actions in 2 dim"):
+        _ = prior + under(np.zeros((4, 2, 0)))
+    posterior = ma.fit(ma.LoggedData(np.ones((2, 2)), [0, 1], [1.0, 2.0], n_actions=3), prior).weights
+    for first, second in ((prior, posterior), (posterior, prior)):
+        with pytest.raises(InputError, match=r"only priors can be added. Add them before the fit"):
+            _ = first + second
+    for wrong in (3, None):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            _ = prior + wrong
+        with pytest.raises(TypeError, match="unsupported operand"):
+            _ = wrong + prior
+
+
+@pytest.mark.parametrize(
+    ("prior", "extra", "message"),
+    [
+        (under(DENSE), np.zeros((1, 2, 3)), r"of new actions must have shape \(n_new, 2, 2\)"),
+        (under(DENSE), ma.MixedEffects(np.ones((1, 1)), 2), r"of new actions must have shape \(n_new, 2, 2\)"),
+        (under(EFFECTS), ma.MixedEffects(np.ones((1, 2)), 2), "on the same 3 effects and dim=2. A new effect needs"),
+        (under(EFFECTS), ma.MixedEffects(np.ones((1, 3)), 1), "on the same 3 effects and dim=2"),
+        (under(EFFECTS), np.zeros((1, 2, 6)), "must be MixedEffects with weights on the same 3 effects"),
+    ],
+)
+def test_new_actions_need_a_mixing_of_the_kind_that_there_is(prior, extra, message):
+    with pytest.raises(ShapeError, match=message) as caught:
+        prior.with_actions(extra)
+    assert caught.value.argument == "mixing"
+
+
+def test_new_actions_need_an_offset_where_each_has_its_own():
+    with pytest.raises(ShapeError, match=r"differs by action here. Pass offset= for the new actions too") as caught:
+        under(DENSE, np.ones((3, 2))).with_actions(np.zeros((1, 2, 2)))
+    assert caught.value.argument == "offset"
+    grown = under(DENSE, np.ones(2)).with_actions(np.zeros((1, 2, 2)))
+    assert_array_equal(grown.action_mean(), np.ones((4, 2)))
+
+
+def test_effects_beside_a_dense_mixing_that_would_not_fit_into_memory_are_refused(monkeypatch):
+    monkeypatch.setattr("manyarms.core.mixing.MAX_DENSE", 35)
+    with pytest.raises(TooLargeError, match=r"needs 3 matrices of 2 x 6; the limit is 35.*Write the other part as eff"):
+        _ = under(EFFECTS) + under(DENSE)
+    monkeypatch.setattr("manyarms.core.mixing.MAX_DENSE", 36)
+    assert (under(EFFECTS) + under(DENSE)).latent_dim == 8
+
+
+def test_effects_are_weighted_by_numbers():
+    with pytest.raises(DataTypeError, match="weights must hold numbers; got dtype complex128"):
+        ma.MixedEffects(sparse.csr_array(np.eye(3) * 1j), 2)
+
+
+def test_actions_whose_mixing_differs_by_less_than_rounding_are_not_twins():
+    """A sum of one large weight and a small one rounds to the large one, and a quick comparison takes them as equal."""
+    weights = np.array([[1e20, 0.0], [1e20, 1.0], [0.0, 1.0], [0.0, 1.0]])
+    assert under(ma.MixedEffects(weights, 1)).mixing.kinds[0].tolist() == [0, 1, 2, 3]
+    # Without rounding, equal ones are found.
+    assert under(ma.MixedEffects(weights[2:], 1)).twins.tolist() == [0, 0]

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import manyarms as ma
+from manyarms.core.feature_map import FeatureMap, Numeric
 from manyarms.core.logged_data import COLUMNS
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
 
@@ -94,3 +95,36 @@ def test_times_that_are_all_alike_cannot_split():
         timed(np.zeros(20)).split(0.5, by="time")
     with pytest.raises(InputError, match="times are the same where groups begin"):
         timed(np.arange(20) // 10, groups=np.arange(20) % 10).split(0.5, by="time")
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "message"),
+    [
+        (dict(n_actions=4, catalog=ma.Catalog(list("abc"))), ShapeError, "catalog has 3 actions; n_actions is 4"),
+        (dict(features=FeatureMap([Numeric("age")])), ShapeError, "features makes 2 columns; contexts have 1"),
+    ],
+)
+def test_logs_and_what_describes_them_are_of_one_size(columns, error, message):
+    with pytest.raises(error, match=message):
+        timed(DAYS, **{"catalog": None} | columns)
+
+
+def test_an_empty_log_needs_the_number_of_actions():
+    with pytest.raises(ShapeError, match=r"an empty log does not show how many actions there are. Pass n_actions="):
+        ma.LoggedData(np.ones((0, 2)), [], [])
+    assert ma.LoggedData(np.ones((0, 2)), [], [], n_actions=3).n_actions == 3
+
+
+def test_a_split_is_by_row_group_or_time(own_errors):
+    with pytest.raises(InputError, match='by must be "row", "group" or "time"; got \'day\''):
+        timed(DAYS).split(0.5, by="day")
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_the_kept_columns_come_back_as_a_table_of_the_library_that_they_came_from(library):
+    module = pytest.importorskip(library)
+    columns = {"x": [1.0, 2.0, 3.0], "a": [0, 1, 0], "r": [1.0, 0.0, 1.0], "city": ["Oslo", "Riga", "Oslo"]}
+    table = module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+    frame = ma.read_logs(table, "x", "a", "r").take(np.array([2, 0])).frame
+    assert type(frame) is type(table)
+    assert list(frame["city"]) == list(table["city"].take([2, 0]) if library == "pyarrow" else table["city"][[2, 0]])

@@ -93,3 +93,9 @@ def test_weights_count_where_features_were_read_into_the_sum():
     place[...] = x
     total.add_rounds(place, a, r, w)
     assert_allclose(dense_sums(total.total()), dense_sums(ma.Statistics.of_rounds(x, a, r, 4, w)), rtol=1e-14)
+
+
+def test_statistics_add_up_with_statistics_only(own_errors):
+    statistics = ma.Statistics.of_rounds(np.ones((2, 1)), np.array([0, 1]), np.ones(2), 2)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        _ = statistics + 3

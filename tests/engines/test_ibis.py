@@ -273,3 +273,74 @@ def test_bad_values_are_refused_with_their_column(tmp_path, column, value, error
 def test_the_page_on_warehouses_runs_and_prints_what_it_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(DOCS / "how-to" / "warehouse.md")
+
+
+def fitted_on(engine, logs):
+    return ma.fit(logs, ma.priors.from_catalog(CATALOG, dim=logs.dim), ma.Gaussian(1.0), engine=engine)
+
+
+def test_the_engine_of_a_database_needs_one_and_gives_what_the_rows_give(duckdb_address):
+    with pytest.raises(InputError, match=r'engine is "ibis", and the logs are not in a database.*leave engine="local"'):
+        fitted_on("ibis", read(log_table()))
+    there = read(duckdb_address)
+    named, unnamed = (fitted_on(engine, there) for engine in ("ibis", None))
+    assert_allclose(named.weights.action_mean(), unnamed.weights.action_mean(), rtol=1e-12)
+
+
+def test_strangers_in_a_database_count_as_other_where_the_catalog_lists_it(duckdb_address):
+    few = ma.Catalog([*(f"i{a}" for a in range(5)), "(other)"])
+    local, remote = (
+        ma.fit(
+            ma.read_logs(logs, ["age"], "item", "reward", catalog=few, unknown="other"),
+            ma.priors.independent(6, dim=2), ma.Gaussian(1.0),
+        )
+        for logs in (log_table(), duckdb_address)
+    )  # fmt: skip
+    assert remote.statistics.n_rounds == local.statistics.n_rounds == N
+    assert_allclose(remote.weights.action_mean(), local.weights.action_mean(), rtol=1e-10)
+
+
+def test_products_of_features_in_a_database_are_those_of_the_rows(duckdb_address):
+    features = ma.read_logs(
+        log_table(), ["age", "spend"], "item", "reward", catalog=CATALOG, expand="products"
+    ).features
+    local, remote = (
+        ma.fit(
+            ma.read_logs(logs, ["age", "spend"], "item", "reward", catalog=CATALOG, features=features),
+            ma.priors.from_catalog(CATALOG, dim=features.dim), ma.Gaussian(1.0),
+        )
+        for logs in (log_table(), duckdb_address)
+    )  # fmt: skip
+    assert features.names[-1].count(" x ") == 1
+    assert_allclose(remote.weights.action_mean(), local.weights.action_mean(), rtol=1e-10, atol=1e-10)
+
+
+def changed(tmp_path, statement):
+    """The address of the table after a statement."""
+    with duckdb.connect(str(tmp_path / "changed.db")) as database:
+        database.register("arrow", log_table())
+        database.execute("CREATE TABLE logs AS SELECT * FROM arrow")
+        database.execute(statement)
+    return f"duckdb://{tmp_path}/changed.db?table=logs"
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("DELETE FROM logs", "there are no rows to learn features from"),
+        ("UPDATE logs SET spend = 'inf'::DOUBLE WHERE rowid = 7", "column spend has a number that is not finite"),
+        ("UPDATE logs SET taste = [1.0] WHERE rowid = 7", "column taste must hold as many numbers.*between 1 and 2"),
+        ("UPDATE logs SET reward = 'inf'::DOUBLE WHERE rowid = 7", "column reward has a value that is not finite"),
+        ("UPDATE logs SET reward = 1e300 * (rowid % 2)", "the sums of features and rewards overflow"),
+    ],
+)
+def test_a_table_that_cannot_be_summed_is_refused_with_its_column(tmp_path, statement, words):
+    with pytest.raises(InputError, match=words):
+        fitted(read(changed(tmp_path, statement)))
+
+
+def test_rows_that_lack_a_value_are_left_out_where_they_are(tmp_path):
+    address = changed(tmp_path, "UPDATE logs SET age = NULL WHERE rowid < 70")
+    stream = ma.read_logs(address, ["age"], "item", "reward", catalog=CATALOG, missing="drop")
+    posterior = ma.fit(stream, ma.priors.from_catalog(CATALOG, dim=2))
+    assert posterior.statistics.n_rounds == N - 70 and stream.dropped.missing == 70

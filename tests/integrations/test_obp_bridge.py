@@ -189,3 +189,10 @@ def test_weights_that_are_all_one_change_nothing():
     plain, weighted = map(ma.obp.feedback, logs)
     assert plain.keys() == weighted.keys()
     assert_array_equal(plain["reward"], weighted["reward"])
+
+
+def test_true_rewards_have_a_column_for_each_action():
+    logs = ma.LoggedData(CONTEXTS, ACTIONS, REWARDS, n_actions=4)
+    with pytest.raises(ShapeError, match="expected_reward must have a column for each of 4 actions; got 3"):
+        ma.obp.feedback(logs, expected_reward=np.zeros((12, 3)))
+    assert_array_equal(ma.obp.feedback(logs, expected_reward=np.eye(12, 4))["expected_reward"], np.eye(12, 4))

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 import manyarms as ma
-from manyarms.errors import InputError, RangeError, ShapeError
+from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.jobs.drift_alarm import drift_evidence
 from manyarms.jobs.reward_forecast import RewardForecast, reward_sums_of
 from manyarms.posterior.model_line import model_line
@@ -228,3 +228,74 @@ def test_bad_input_is_answered_in_a_sentence():
         ma.backtest(logs, logged_by=["a"])
     with pytest.raises(RangeError, match="at most 2,000"):
         ma.backtest(draw_log(5000, 40)[0], period=timedelta(seconds=1))
+
+
+def test_rounds_of_weight_zero_change_no_forecast():
+    logs, day = draw_log()
+    rng = np.random.default_rng(1)
+    weights = (rng.random(len(logs)) < 0.7) * 1.0
+    names = np.where(rng.random(len(logs)) < 0.5, "old", "new")
+    p = np.full(len(logs), 1 / K)
+    columns = (logs.contexts, logs.actions, logs.rewards, p, K)
+    weighted = ma.LoggedData(*columns, times=logs.times, weights=weights)
+    kept = np.flatnonzero(weights)
+    table = rng.dirichlet(np.ones(K), size=len(logs))
+    model = first_model(logs, day)
+    later = np.flatnonzero(day > 0)
+    results = [
+        ma.backtest(
+            one.take(rows), model, categories=CATEGORY, logged_by=names[rows],
+            policies={"mine": ma.TablePolicy(table[rows])},
+        )
+        for one, rows in ((weighted, later), (weighted, np.intersect1d(later, kept)))
+    ]  # fmt: skip
+    first, second = (
+        [(row.series, row.group, row.period, row.n_rounds, row.forecast, row.observed) for row in result.forecasts]
+        for result in results
+    )
+    assert first == second and {row[0] for row in first} > {"all", "category", "logged by"}
+
+
+def test_a_forecast_needs_a_variance_of_the_rewards():
+    noise = reward_sums_of(ma.StudentT(0.5, 4.0)).noise(np.zeros(3), np.zeros(3))
+    assert_allclose(noise, stats.t(4.0, scale=0.5).var())
+    with pytest.raises(InputError, match=r"variance of rewards under StudentT.*not known.*more than 2 degrees"):
+        reward_sums_of(ma.StudentT(0.5, 2.0))
+
+
+def test_sums_that_are_certain_or_too_many_have_no_list_of_totals():
+    clicks, counts = (reward_sums_of(likelihood).counts for likelihood in (ma.Bernoulli(), ma.Poisson()))
+    assert clicks(0.0, 0.0, 10.0) is None and clicks(1.0, 0.0, 10.0) is None and counts(0.0, 0.0, 10.0) is None
+    assert clicks(0.5, 1e-3, 1e12) is None and counts(50.0, 1.0, 1e12) is None
+
+
+def test_what_a_backtest_cannot_use_is_refused(own_errors):
+    logs, day = draw_log()
+    later, model = logs.take(np.flatnonzero(day > 0)), first_model(logs, day)
+    with pytest.raises(InputError, match="policies need propensities to compare their values with what happened"):
+        ma.backtest(later, model, policies={"uniform": ma.Uniform(K)})
+    for options in (dict(prior=model.prior), dict(likelihood=ma.Gaussian(1.0)), dict(training=1)):
+        (name,) = options
+        with pytest.raises(InputError, match=f"{name} cannot be combined with a fitted model. Leave it out"):
+            ma.backtest(later, model, **options)
+    with pytest.raises(InputError, match="logs have no rounds"):
+        ma.backtest(logs.take(np.arange(0)))
+    for period, words in ((timedelta(0), "above zero; got 0:00:00"), (timedelta.max, "too long: 999999999 days")):
+        with pytest.raises(RangeError, match=f"period (must be|is) {words}"):
+            ma.backtest(logs, period=period)
+    far = ma.LoggedData(np.ones((2, 1)), [0, 1], [0.0, 1.0], times=np.array(["2024", "20000"], dtype="datetime64[Y]"))
+    with pytest.raises(RangeError, match="times must lie within ten thousand years of 1970"):
+        ma.backtest(far)
+    zeros = ma.LoggedData(np.ones((2, 1)), [0, 1], [0.0, 1.0], times=[1, 2], weights=[1.0, 0.0])
+    with pytest.raises(DataTypeError, match="policies must be a mapping; got"):
+        ma.backtest(zeros, policies=[ma.Uniform(2)])
+
+
+def test_a_long_backtest_shows_its_latest_periods_and_counts_the_earlier_ones():
+    logs, _ = draw_log(n=600, days=55)
+    result = ma.backtest(logs, categories=CATEGORY, training=10)
+    lines = str(result).splitlines()
+    shown = [line for line in lines if line.startswith("2024-")]
+    assert lines[1] == "... 5 earlier periods ..." and len(shown) == 40
+    assert shown[-1].startswith("2024-06-24")
+    assert repr(result) == f"Backtest(45 periods: {result.sentence})"

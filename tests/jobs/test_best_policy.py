@@ -1,11 +1,14 @@
 """The best of all policies: against draws of all weights from the posterior."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import manyarms as ma
+from manyarms.core.estimate import EmpiricalShape
+from manyarms.jobs.best_policy import _draws
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +93,28 @@ def test_what_the_check_adds_is_shared_by_policies_with_the_same_choices_only(pr
     assert evaluation.probability_better("b", "a") == pytest.approx(np.mean(b > a), abs=0.01)
     assert evaluation.probability_better("a", "c") == 0.5
     assert evaluation.probability_best["b"] == pytest.approx(np.mean((b > a) & (b > 0)), abs=0.01)
+
+
+@dataclass(frozen=True)
+class Skewed:
+    """A gain that is log-normal, with no name in the library."""
+
+    spread: float = 0.5
+
+    def interval(self, level):
+        return tuple(stats.lognorm(self.spread).interval(level))
+
+    @property
+    def probability_positive(self):
+        return 1.0
+
+
+def test_draws_of_a_gain_are_its_quantiles_whatever_its_shape():
+    scores = np.linspace(-2.0, 2.0, 11)
+    draws = np.random.default_rng(0).gamma(2.0, size=999)
+    for shape, quantiles in (
+        (EmpiricalShape(draws), np.quantile(draws, stats.norm.cdf(scores))),
+        (Skewed(), stats.lognorm(0.5).ppf(stats.norm.cdf(scores))),
+    ):
+        got = _draws(ma.Estimate(1.0, 1.0, shape=shape), scores)
+        np.testing.assert_allclose(got, quantiles, rtol=2e-3)

@@ -219,3 +219,51 @@ def test_terms_are_explained_and_near_misses_suggested():
     assert run("explain", "gains", "chart").stdout.startswith(
         "Gains chart (Value and gain of each policy). One row per policy"
     )
+
+
+def test_an_empty_log_has_no_check_up():
+    with pytest.raises(InputError, match=r"logs has no rows\. Pass logs with at least one round"):
+        ma.doctor(log().head(0))
+
+
+def test_a_check_up_is_shown_with_the_number_of_problems_and_warnings():
+    sound, bad = ma.doctor(log(), ITEMS), ma.doctor(log().assign(propensity=2.0), ITEMS)
+    for check_up in (sound, bad):
+        counts = [sum(one.level == level for one in check_up.findings) for level in ("problem", "warning")]
+        words = [
+            f"{count} {name}{'' if count == 1 else 's'}"
+            for count, name in zip(counts, ("problem", "warning"), strict=True)
+        ]
+        assert repr(check_up) == f"CheckUp(600 rounds: {', '.join(words)})"
+    assert repr(bad) != repr(sound)
+
+
+def test_a_log_without_contexts_or_a_catalog_without_categories_is_warned_about():
+    found = findings(log()[["item", "clicked", "propensity"]], ITEMS[["sku"]])
+    assert "no column looks like a context" in found["warning", "context"].problem
+    assert "device or age" in found["warning", "context"].remedy
+    assert "no column of categories" in found["warning", "category"].problem
+    assert ("warning", "category") not in findings(log())
+
+
+def test_a_catalog_that_lists_an_item_twice_is_a_problem():
+    twice = pd.concat([ITEMS, ITEMS.iloc[[4, 4]]])
+    finding = findings(log(), twice, id="sku")["problem", "sku"]
+    assert finding.problem == "the catalog's column sku is not unique: 'i4' occurs 3 times."
+    assert "Keep one row per item" in finding.remedy
+
+
+def test_a_category_of_few_rounds_is_noted():
+    rare = log()
+    rows = rare["item"].isin(ITEMS["sku"][ITEMS["shelf"] == "c"])
+    few = pd.concat([rare[~rows], rare[rows].head(4)])
+    finding = findings(few)["note", "shelf"]
+    assert finding.problem == "1 of 3 categories (shelf) have fewer than 10 rounds."
+    assert ("note", "shelf") not in findings(rare)
+
+
+def test_picks_that_the_catalog_lacks_are_a_problem():
+    picked = log().assign(recommended=["i1", "i2", "zz"] * 200)
+    found = findings(picked)
+    assert "1 of its items are not in the catalog, such as 'zz'" in found["problem", "recommended"].problem
+    assert "note" in {level for level, subject in found if subject == "recommended"}

@@ -63,3 +63,12 @@ def test_further_columns_follow_the_rounds_through_dropped_rows_and_samples(shop
         assert [table[row]["user"] for row in logs.table["row"].to_pylist()] == logs.table["user"].to_pylist()
     with pytest.raises(InputError, match="no column 'country'"):
         ma.read_logs(shop / "old", ["age"], "item", "spend", keep="country")
+
+
+def test_a_policy_with_a_map_that_the_rounds_were_not_read_through_is_refused(shop):
+    stream = ma.read_logs(shop / "old", ["age"], "item", "spend")
+    drawn = sample_rounds(stream, 30, rng=np.random.default_rng(0))
+    other = ma.Greedy(ma.load(shop / "model.arrow"))
+    with pytest.raises(InputError, match="these rounds were not read through the feature map of the policy"):
+        drawn.bound(other)
+    assert drawn.bound(plain := ma.Uniform(15)) is plain

@@ -152,3 +152,28 @@ def test_files_are_evaluated_by_segment(tmp_path):
     command += ["--action", "item", "--reward", "reward", "--propensity", "p", "--segment", "country"]
     shown = CliRunner().invoke(app, command).output
     assert "segment" in shown and "fr" in shown and "chance alone" in shown
+
+
+def test_gains_of_segments_are_independent_under_a_model_of_several_sets_of_weights(shop):
+    test, _, _, labels = shop
+    rows = np.arange(150)
+    rounds = test.take(rows)
+    amounts = ma.LoggedData(
+        rounds.contexts, rounds.actions, np.where(rounds.rewards > 0.5, rounds.rewards, 0.0), n_actions=K
+    )
+    posterior = ma.fit(amounts, ma.priors.independent(K, dim=D), ma.Hurdle())
+    segments = SegmentLabels(labels[rows])
+    model = gains_by_posterior(ma.Uniform(K), amounts, posterior, segments)
+    stds = []
+    for code in range(len(segments)):
+        part = amounts.take(segments.rows(code))
+        exact = posterior.difference(ma.Uniform(K), ma.Logged(part), part.contexts)
+        assert_allclose(model.gains[code].value, exact.value, rtol=1e-10)
+        stds.append(exact.posterior_std)
+    assert_allclose(model.covariance, np.diag(np.square(stds)), rtol=1e-6)
+
+
+def test_segments_are_shown_by_a_sentence_per_policy(shop):
+    test, posterior, policies, labels = shop
+    segments = ma.evaluate({**policies, "uniform": ma.Uniform(K)}, test, posterior, segments=labels).segments
+    assert repr(segments).splitlines() == [segments.sentence(name) for name in ("greedy", "uniform")]

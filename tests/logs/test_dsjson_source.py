@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -137,3 +138,97 @@ def test_commands_read_dsjson_with_its_candidates(tmp_path):
     flags = ["--context", "User.major,User.age", "--action", "action", "--reward", "reward"]
     result = run("decide", "--logs", file, *flags, "--propensity", "propensity", "--eligible", "eligible")
     assert result.exit_code in (0, 3, 4), result.output
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"c": {"_slots": [], "_multi": [{}]}}, "line 2 .* decides for several slots at once, and one is expected"),
+        ({"pdrop": 1.0}, r"line 2 .* has the pdrop 1\.0, which must be in \[0, 1\)"),
+        ({"_labelIndex": None, "_label_Action": 4}, "line 2 .* chooses candidate 3, counted from zero; there are 3"),
+        ({"_labelIndex": None, "_label_Action": None, "a": []}, "line 2 .* has no choice; there are 3 candidates"),
+    ],
+)
+def test_a_decision_that_cannot_be_one_is_named(tmp_path, change, words):
+    first, second = lines(2)
+    with pytest.raises(DataFileError, match=words):
+        read(write(tmp_path / "log.dsjson", [first, second | change]), weight="weight").collect()
+
+
+def test_a_file_that_breaks_off_or_is_not_text_is_named(tmp_path):
+    whole = gzip.compress("".join(f"{json.dumps(one)}\n" for one in lines(400)).encode())
+    (tmp_path / "log.dsjson.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataFileError, match=r"log\.dsjson\.gz cannot be read: Compressed file ended before"):
+        read(tmp_path / "log.dsjson.gz")
+    (tmp_path / "log.dsjson").write_bytes(b'{"c": "\xff\xfe"}\n')
+    with pytest.raises(DataFileError, match=r"line 1 of .*log\.dsjson is not JSON: .*can't decode byte"):
+        read(tmp_path / "log.dsjson")
+
+
+def test_the_choice_is_counted_from_one_in_the_label_of_an_action(tmp_path):
+    made = lines(20)
+    other = [{k: v for k, v in one.items() if k not in ("_labelIndex", "a")} for one in made]
+    first, second = (read(write(tmp_path / f"{i}.dsjson", log)).collect() for i, log in enumerate((made, other)))
+    assert first.actions.tolist() == second.actions.tolist()
+
+
+def test_a_candidate_is_called_by_its_tag_or_its_id_or_all_its_features(tmp_path):
+    candidates = [{"_tag": "first", "x": 1}, {"Item": {"id": 7}}, {"b": 2, "a": [{"c": 3}, {"d": "e"}]}, {"_hidden": 1}]
+    made = [one | {"_labelIndex": 0, "_label_Action": 1} for one in lines(4)]
+    for place, one in enumerate(made):
+        one["c"]["_multi"] = candidates[place:] + candidates[:place]
+    logs = read(write(tmp_path / "log.dsjson", made)).collect()
+    assert logs.catalog.ids[logs.actions].tolist() == ["first", "7", "a.c=3, a.d=e, b=2", "(no features)"]
+
+
+def test_features_of_the_context_are_flags_numbers_lists_and_words(tmp_path):
+    made = lines(4)
+    for place, one in enumerate(made):
+        one["c"] |= {"new": place % 2 == 0, "seen": [float(place), 1.0], "mixed": [1, "x"], "parts": [{"n": place}]}
+    options = ROLES | {"context": ["new", "seen", "parts.n", "mixed"]}
+    logs = ma.read_logs(write(tmp_path / "log.dsjson", made), **options)
+    names = logs.features.names
+    assert [name for name in names if name.startswith(("new", "seen", "parts", "mixed"))][:5] == [
+        "new=False", "new=True", "new=(other)", "seen[0]", "seen[1]",
+    ]  # fmt: skip
+    contexts = logs.collect().contexts
+    assert contexts[:, names.index("new=True")].tolist() == [1.0, 0.0, 1.0, 0.0]
+    assert contexts[:, names.index("seen[0]")].tolist() == [0.0, 1.0, 2.0, 3.0]
+    # Numbers 0 ... 3 have standard deviation √(5/4).
+    np.testing.assert_allclose(contexts[:, names.index("parts.n")], (np.arange(4) - 1.5) / np.sqrt(1.25))
+
+
+def test_decisions_are_counted_once_and_a_folder_may_grow(tmp_path):
+    first = write(tmp_path / "1.dsjson", lines(60))
+    catalog = ma.Catalog(TOPICS)
+    posterior = ma.fit(stream := read(tmp_path, catalog=catalog), ma.priors.independent(5, dim=stream.dim))
+    with pytest.raises(InputError, match="has seen"):
+        posterior.update(read(tmp_path, catalog=catalog, features=stream.features))
+    later = [one | {"EventId": f"late {i}"} for i, one in enumerate(lines(100)[60:])]
+    second = write(tmp_path / "2.dsjson", later)
+    for name in (tmp_path, [first, second]):
+        assert read(name, catalog=catalog).fingerprint != stream.fingerprint
+    grown = posterior.update(read(second, catalog=catalog, features=stream.features))
+    whole = ma.fit(read(tmp_path, catalog=catalog, features=stream.features), posterior.prior)
+    np.testing.assert_allclose(grown.weights.action_mean(), whole.weights.action_mean(), rtol=1e-8)
+    # The file is known again in the folder.
+    assert {mark.origin for mark in stream.source.fingerprints} < {mark.origin for mark in whole.learned_from}
+
+
+def test_decisions_that_were_too_young_are_new_to_the_model_later(tmp_path):
+    """One file has decisions of three days, of which the model knows two; another has only new ones."""
+    made, catalog = lines(400), ma.Catalog(TOPICS)
+    write(tmp_path / "1.dsjson", made[:300])
+
+    def at(day, features=None):
+        aged = dict(time="time", maturity=timedelta(days=1), now=datetime(2024, 5, day, 12, tzinfo=UTC))
+        return read(tmp_path, catalog=catalog, features=features, **aged)
+
+    stream = at(3)
+    early = ma.fit(stream, ma.priors.independent(5, dim=stream.dim))
+    assert early.statistics.n_rounds == 200 and stream.dropped.immature == 100
+    write(tmp_path / "2.dsjson", made[300:])
+    later = early.update(at(9, stream.features))
+    assert later.statistics.n_rounds == 400
+    whole = ma.fit(at(9, stream.features), early.prior)
+    np.testing.assert_allclose(later.weights.action_mean(), whole.weights.action_mean(), rtol=1e-8, atol=1e-12)

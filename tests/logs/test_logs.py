@@ -16,6 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import manyarms as ma
 from manyarms.core.feature_map import Categorical, Embedding, FeatureMap, Numeric
 from manyarms.errors import ActionError, DataFileError, DataTypeError, InputError, NonFiniteError
+from manyarms.logs.age_rule import seconds_between
 from manyarms.logs.learn_features import learn_features
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import as_source
@@ -626,3 +627,44 @@ def test_numbers_that_a_file_spells_as_texts_are_warned_about(tmp_path):
     pyarrow.csv.write_csv(rows, tmp_path / "logs.csv")
     with pytest.warns(UserWarning, match=r"column 'price' looks like numbers .* such as '1,100.00'"):
         ma.read_logs(tmp_path / "logs.csv", ["age", "price"], "item", "click")
+
+
+def test_features_are_learned_from_rows_and_of_columns_that_are_there(own_errors):
+    whole = table()
+    with pytest.raises(InputError, match="categorical names 'town', which is not among the columns"):
+        ma.read_logs(whole, **ROLES, categorical=["town"])
+    with pytest.raises(InputError, match="there are no rows to learn features from"):
+        learn_features([], ["age"], max_levels=100)
+    with pytest.raises(InputError, match=r"column city has more than 2 distinct values: an id is not a feature"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("manyarms.logs.learn_features.MAX_DISTINCT", 2)
+            ma.read_logs(whole, **ROLES)
+    phi = learn_features([whole.slice(0, 10)], ["age"], max_levels=100)
+    with pytest.raises(InputError, match=r"features reads the columns \('age',\); context names \('age', 'city'\)"):
+        ma.read_logs(whole, **ROLES, features=phi)
+
+
+def test_a_column_without_rows_is_left_as_it_is():
+    none = table().slice(0, 0)
+    phi = learn_features([none], ["age"], max_levels=100)
+    assert phi(table().slice(0, 3))[:, 1].tolist() == table()["age"].to_pylist()[:3]
+    with pytest.raises(InputError, match=r"there are no rows.*number of actions is not known\. Pass a catalog"):
+        ma.read_logs(none.set_column(2, "item", pa.array([], pa.int64())), "age", "item", "click", features=phi)
+
+
+def test_lists_without_numbers_are_no_embedding_and_empty_batches_say_nothing_of_their_size():
+    lists = pa.table({"e": pa.array([[1.0, 2.0], [3.0, 4.0]])})
+    phi = learn_features([lists.slice(0, 0), lists], ["e"], max_levels=100, intercept=False)
+    assert phi(lists).tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    for rows in (pa.array([[], []], pa.list_(pa.float64())), pa.array([], pa.list_(pa.float64()))):
+        with pytest.raises(InputError, match="column e has empty lists; an embedding needs numbers"):
+            learn_features([pa.table({"e": rows})], ["e"], max_levels=100)
+
+
+def test_spans_of_time_are_positive_and_ages_go_by_the_local_clock_where_one_time_has_no_zone():
+    with pytest.raises(InputError, match=r"half_life must be a positive timedelta; got datetime.timedelta.0."):
+        ma.read_logs(table(), **ROLES, time="at", half_life=timedelta(0))
+    noon = datetime(2024, 5, 1, 12)
+    for zone in (UTC, timezone(timedelta(hours=5))):
+        assert seconds_between(noon, (noon + timedelta(hours=1)).astimezone(zone)) == 3600
+        assert seconds_between(noon.astimezone(zone), noon + timedelta(hours=1)) == 3600

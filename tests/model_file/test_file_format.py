@@ -4,16 +4,18 @@ import json
 import os
 import pickle
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from saved_models import D, K, again, bits, categories, rounds, with_features
+from saved_models import FORMS, D, K, again, bits, categories, rounds, with_features
 
 import manyarms as ma
 from manyarms import errors
 from manyarms.model_file import arrow_file
+from manyarms.model_file.save import describe
 
 
 def test_an_arrow_reader_finds_the_description_and_the_arrays_aligned(tmp_path, content):
@@ -106,3 +108,36 @@ def test_a_model_that_cannot_be_saved_is_refused_and_the_file_is_unchanged(tmp_p
             model.save(tmp_path / "model")
     assert (tmp_path / "model").read_bytes() == before
     assert os.listdir(tmp_path) == ["model"]
+
+
+def test_numbers_of_numpy_and_infinity_are_saved_as_what_they_are(tmp_path, own_errors):
+    posterior = FORMS["independent"](np.random.default_rng(0))[0]
+    for given, kept in ((np.float32(1.5), 1.5), (-np.inf, -np.inf)):
+        replace(posterior, evidence_offset=given).save(tmp_path / "model")
+        again = ma.load(tmp_path / "model").evidence_offset
+        assert again == kept and type(again) is float
+
+
+def test_a_part_that_cannot_be_saved_is_named_and_the_file_left_as_it_is(tmp_path, own_errors):
+    posterior = FORMS["independent"](np.random.default_rng(0))[0]
+    (tmp_path / "model").write_text("mine")
+    with pytest.raises(errors.DataTypeError, match="evidence_offset cannot be saved: it is a Fraction"):
+        replace(posterior, evidence_offset=Fraction(1, 2)).save(tmp_path / "model")
+    assert (tmp_path / "model").read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_file_that_the_system_cannot_open_is_reported_with_its_reason(tmp_path):
+    os.symlink("loop", tmp_path / "loop")
+    with pytest.raises(errors.ModelFileError, match="loop could not be read: Too many levels of symbolic links"):
+        ma.load(tmp_path / "loop")
+
+
+def test_a_model_goes_to_another_process_as_bytes_and_comes_back_the_same(own_errors):
+    description, arrays = describe(FORMS["taxonomy"](np.random.default_rng(0))[0])
+    again, copies = arrow_file.from_bytes(arrow_file.to_bytes(description, arrays))
+    assert again == json.loads(json.dumps(description))
+    assert bits(list(copies)) == bits(list(arrays))
+    data = bytearray(arrow_file.to_bytes(description, arrays))
+    data[len(data) // 2] ^= 1
+    with pytest.raises(errors.ModelFileError, match="the data from another process is damaged"):
+        arrow_file.from_bytes(bytes(data))

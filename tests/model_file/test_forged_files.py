@@ -266,3 +266,152 @@ def test_policies_inside_policies_without_end_are_refused(tmp_path):
     for depth in range(2000):
         objects.append({"kind": "epsilon-greedy", "parts": {"policy": {"object": depth + 1}, "epsilon": 0.1}})
     assert refused_or_harmless(tmp_path / "model", description, arrays)
+
+
+def refused_arrays(path, model, kind, part, change):
+    """Load a file in which an array of the first object of a kind is another one, its checksum right."""
+    description, arrays = described(model)
+    parts = next(entry["parts"] for entry in description["model"]["objects"] if entry["kind"] == kind)
+    (number,) = parts[part].values()
+    arrays = [*arrays[:number], change(np.array(arrays[number])), *arrays[number + 1 :]]
+    file_of(path, {**description, "arrays": arrow_file._entries(arrays)}, arrays)
+    return ma.load(path)
+
+
+def rewritten(**change):
+    """A change of a text that is JSON, as bytes or not."""
+    return lambda text: json.dumps({**json.loads(text), **change})
+
+
+MAPS = {
+    "an intercept that is a number": ({"intercept": 1}, "a feature map is not what it should be"),
+    "more features than any map": (
+        {"features": [{"kind": "embedding", "column": "e", "size": 1 << 17}]}, "a feature map is not what it should be"
+    ),
+    "a feature with a mean of words": (
+        {"features": [{"kind": "numeric", "column": "e", "mean": "high"}]}, "a feature map is not what it should be"
+    ),
+    "a feature without a spread": (
+        {"features": [{"kind": "numeric", "column": "e", "std": 0.0}]}, "a feature map is not what it should be"
+    ),
+}  # fmt: skip
+EXPANSIONS = {
+    "infinity": {"gamma": np.inf},
+    "no columns": {"columns": []},
+    "a column that is not there": {"columns": [99]},
+    "knots of two columns for one": {"columns": [1, 2]},
+}
+
+
+def with_map(path, change):
+    """Load a model whose feature map was changed in its file."""
+    model = with_expansion(np.random.default_rng(0))[0]
+    description, arrays = described(model)
+    parts = next(one["parts"] for one in description["model"]["objects"] if one["kind"] == "feature map")
+    parts["json"] = change(parts["json"])
+    file_of(path, description, arrays)
+    return ma.load(path)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_forged_feature_map_is_refused(name, tmp_path):
+    change, message = MAPS[name]
+    with pytest.raises(errors.ModelFileError, match=message):
+        with_map(tmp_path / "model", rewritten(**change))
+
+
+@pytest.mark.parametrize("name", EXPANSIONS)
+def test_a_forged_expansion_of_features_is_refused(name, tmp_path, own_errors):
+    def change(text):
+        return rewritten(expansion={**json.loads(text)["expansion"], **EXPANSIONS[name]})(text)
+
+    with pytest.raises(errors.ModelFileError, match="an expansion of features is not what it should be"):
+        with_map(tmp_path / "model", change)
+    assert with_map(tmp_path / "model", lambda text: text).features.expansion is not None
+
+
+def test_forged_columns_of_a_catalog_are_refused_when_they_are_read(tmp_path, own_errors):
+    model = mixed_catalog(np.random.default_rng(0))
+    again = refused_arrays(
+        tmp_path / "a", model, "mixed labels", "json",
+        lambda old: np.frombuffer(json.dumps(json.loads(old.tobytes())[:-1]).encode(), np.uint8),
+    ).catalog  # fmt: skip
+    for read in (lambda: again.ids, lambda: again.find([1])):
+        with pytest.raises(errors.ModelFileError, match=r"damaged \(ValueError\)\. Restore the file from a copy"):
+            read()
+    swapped = refused_arrays(
+        tmp_path / "b", model, "ragged labels", "starts", lambda old: old[[0, 2, 1, *range(3, len(old))]]
+    )
+    with pytest.raises(errors.ModelFileError, match="the catalog in the model file is damaged"):
+        _ = swapped.catalog.tags
+    assert swapped.catalog.names.tolist() == model.catalog.names.tolist()
+
+
+def test_embeddings_that_are_not_an_array_are_refused(tmp_path):
+    description, _ = described(model := mixed_catalog(np.random.default_rng(0)))
+    kinds = [entry["kind"] for entry in description["model"]["objects"]]
+    place = ("model", "objects", kinds.index("catalog"), "parts", "embeddings")
+    with pytest.raises(errors.ModelFileError, match="'embeddings' of a 'catalog' is not what it should be"):
+        ma.load(forged(tmp_path / "model", model, place, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "new"),
+    [
+        ("a root of its own", "shared", None),
+        ("a root of its own", "shared_root", None),
+        ("taxonomy", "variances", None),
+    ],
+)
+def test_a_covariance_without_its_matrix_or_root_is_refused(name, part, new, tmp_path):
+    description, _ = described(model := MODELS_OF_EVERY_KIND[name])
+    kinds = [entry["kind"] for entry in description["model"]["objects"]]
+    place = ("model", "objects", kinds.index("action covariance"), "parts", part)
+    with pytest.raises(errors.ModelFileError, match="the parts of a 'action covariance' do not fit together"):
+        ma.load(forged(tmp_path / "model", model, place, new))
+
+
+PLANS = {
+    "a node that is listed twice": ("plan", "order", lambda old: np.append(old, old[-1])),
+    "entries of another number": ("plan", "_codes", lambda old: np.append(old, old[-1] + 1)),
+    "a core in another place": ("plan", "core_place", lambda old: old[::-1].copy()),
+    "pairs of unequal length": ("layer", "left", lambda old: np.append(old, 0)),
+    "a target that does not exist": ("layer", "target", lambda old: np.append(old[:-1], 10**6)),
+    "a node of two layers": ("layer", "nodes", lambda old: np.append(old[:-1], old[0])),
+    "blocks of another number": ("block Cholesky factor", "_blocks", lambda old: np.concatenate([old, old[-1:]])),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_forged_plan_of_elimination_is_refused(name, tmp_path, own_errors):
+    """Its positions are followed without a look: a wrong one would be a crash, or another model."""
+    kind, part, change = PLANS[name]
+    with pytest.raises(errors.ModelFileError, match="do not fit together"):
+        refused_arrays(tmp_path / "model", MODELS_OF_EVERY_KIND["tree with a dense core"], kind, part, change)
+
+
+def test_a_posterior_whose_first_prior_is_of_other_actions_is_refused(tmp_path, own_errors):
+    rng = np.random.default_rng(0)
+    model = ma.Mixture([ma.Greedy(FORMS[name](rng)[0]) for name in ("independent", "posterior as prior")], [0.5, 0.5])
+    description, arrays = described(model)
+    objects = description["model"]["objects"]
+    numbers = [i for i, entry in enumerate(objects) if entry["kind"] == "hierarchical Gaussian"]
+    bases = [i for i in numbers if objects[i]["parts"]["base"] is not None]
+    smaller = next(i for i in numbers if objects[i]["parts"]["base"] is None)
+    objects[bases[-1]]["parts"]["base"] = {"object": smaller}
+    file_of(tmp_path / "model", description, arrays)
+    with pytest.raises(errors.ModelFileError, match="the parts of a 'hierarchical Gaussian' do not fit together"):
+        ma.load(tmp_path / "model")
+
+
+def test_a_time_that_is_not_a_time_is_refused(tmp_path):
+    description, _ = described(model := MODELS_OF_EVERY_KIND["taxonomy"])
+    place = ("model", "objects", len(description["model"]["objects"]) - 1, "parts", "as_of")
+    with pytest.raises(errors.ModelFileError, match="'as_of' of a 'reward posterior' is not what it should be"):
+        ma.load(forged(tmp_path / "model", model, place, "yesterday"))
+
+
+def test_a_file_with_a_part_of_a_model_only_is_refused(tmp_path):
+    file_of(tmp_path / "model", *described(ma.Gaussian(1.0)))
+    with pytest.raises(errors.ModelFileError, match="holds a part of a model, not a posterior or a policy"):
+        ma.load(tmp_path / "model")

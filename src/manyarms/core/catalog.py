@@ -321,6 +321,8 @@ def _file_problems() -> Generator[None]:
     """Turn any exception into a `ModelFileError`: columns of a catalog are read from the file when they are needed."""
     try:
         yield
+    except ModelFileError:
+        raise
     except Exception as damage:
         problem = f"the catalog in the model file is damaged ({type(damage).__name__})."
         raise ModelFileError(problem, "Restore the file from a copy, or fit again.") from damage

@@ -223,10 +223,11 @@ class FeatureMap(Saved):
         for rows in chunks(len(out), 1 << 12):
             if self.intercept:
                 out[rows, 0] = 1.0
-            for feature, part, start, stop in zip(self.features, raw, starts, starts[1:], strict=False):
-                feature.fill(out[rows, start:stop], part[rows])
-            if self.expansion is not None:
-                with np.errstate(over="ignore", invalid="ignore"):
+            # A feature that overflows is refused below, by name.
+            with np.errstate(over="ignore", invalid="ignore"):
+                for feature, part, start, stop in zip(self.features, raw, starts, starts[1:], strict=False):
+                    feature.fill(out[rows, start:stop], part[rows])
+                if self.expansion is not None:
                     out[rows, starts[-1] :] = self.expansion(out[rows, : starts[-1]])
             finite = finite and all_finite(out[rows])
         if not finite:

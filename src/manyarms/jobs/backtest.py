@@ -81,16 +81,17 @@ def backtest(
         InputError: If the logs have no times, or all rounds are of one period.
     """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
+    policies = as_instance("policies", policies or {}, Mapping, "a mapping")
     if logs.weights is not None and not logs.weights.all():
         kept = np.flatnonzero(logs.weights)
         logged_by = None if logged_by is None else as_column("logged_by", logged_by, length=len(logs))[kept]
-        policies = {name: policy.take(kept) for name, policy in (policies or {}).items()}
+        policies = {name: policy.take(kept) for name, policy in policies.items()}
         logs = logs.take(kept)
     level = as_scalar("level", level, above=0.0, below=1.0)
     false_alarm = as_scalar("false_alarm", false_alarm, above=0.0, below=1.0)
     periods = cut_periods(logs, period)
     half_life = None if half_life is None else as_span("half_life", half_life, logs)
-    groups = _Groups(logs, categories, logged_by, as_instance("policies", policies or {}, Mapping, "a mapping"))
+    groups = _Groups(logs, categories, logged_by, policies)
     first = _first_forecast(periods, posterior, training)
     if posterior is None:
         posterior = _learn(logs.take(periods.rows(0, first)), prior, likelihood, categories)

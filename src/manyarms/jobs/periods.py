@@ -17,6 +17,7 @@ MOST_PERIODS = 2000
 """More periods than this are refused: each of them updates the model."""
 _DAY = np.timedelta64(1, "D").astype("timedelta64[us]")
 _FARTHEST_YEAR = 10_000
+_LONGEST = timedelta(microseconds=2**63 - 1)
 _MOST_STEPS = 2.0**52
 
 
@@ -125,10 +126,10 @@ def as_span(name: str, value: Any, logs: LoggedData) -> Any:
     span = as_instance(name, value, timedelta, "a timedelta, as in timedelta(days=1)")
     if span <= timedelta(0):
         raise RangeError(f"must be above zero; got {span}.", argument=name)
-    try:
-        return np.timedelta64(span, "us").astype("timedelta64[us]")
-    except OverflowError:
-        raise RangeError(f"is too long: {span}.", argument=name) from None
+    if span > _LONGEST:
+        # NumPy would wrap it around to a negative one.
+        raise RangeError(f"is too long: {span}.", argument=name)
+    return np.timedelta64(span, "us").astype("timedelta64[us]")
 
 
 def _is_dated(logs: LoggedData) -> bool:
