@@ -91,13 +91,13 @@ class _Prepared:
         """True where the propensities are estimated."""
         return any(self.estimated.values())
 
-    def reasons(self, policy: PolicyResiduals) -> float:
-        """The extent to which hidden reasons flatter a policy: from 0 to 1, and 1 where the residuals cannot tell.
+    def reasons(self, policy: PolicyResiduals) -> float | None:
+        """The extent to which hidden reasons flatter a policy, from 0 to 1; None where the residuals cannot tell.
 
         Where the doubt about the model's own choices is not measured, nothing is known to be absent.
         """
         can_tell = self.is_linear and isinstance(self.model, CrossUpdate)
-        return self.trend.flatters(policy) if can_tell else 1.0
+        return self.trend.flatters(policy) if can_tell else None
 
     @cached_property
     def error(self) -> ModelError:
@@ -113,7 +113,7 @@ class _Comparison:
         baseline: The baseline on these rounds; None for the value of the policy alone.
         spread: The posterior standard deviation of the value or the gain.
         doubts: The standard deviations, downwards and upwards, of the error that the model's own choice reveals.
-        reasons: How far hidden reasons flatter the policy, from 0 to 1.
+        reasons: How far hidden reasons flatter the policy, from 0 to 1; None if that is not known.
         figures: Diagnostics that the model, the propensities and the fingerprints give.
         warnings: The warnings of the model.
         is_pooled: True if the model has learned from the same rounds that evaluate it, one part from the other.
@@ -124,7 +124,7 @@ class _Comparison:
     baseline: PolicyResiduals | None
     spread: float
     doubts: tuple[float, float]
-    reasons: float
+    reasons: float | None
     figures: dict[str, float]
     warnings: tuple[str, ...]
     is_learned: bool
@@ -136,6 +136,7 @@ class _Comparison:
         sizes = np.array([part.policy.counts.sum() for part in parts])
         shares = sizes / sizes.sum()
         baselines = [part.baseline for part in parts if part.baseline is not None]
+        reasons = [part.reasons for part in parts if part.reasons is not None]
         figures = {
             # A flag of one part is a flag of all; other figures are means over rounds.
             name: float(max(values)) if name in _FLAGS else _mean(shares, values)
@@ -152,7 +153,7 @@ class _Comparison:
                 _mean(shares, [part.doubts[0] for part in parts]),
                 _mean(shares, [part.doubts[1] for part in parts]),
             ),
-            reasons=max(part.reasons for part in parts),
+            reasons=max(reasons) if len(reasons) == len(parts) else None,
             figures=figures,
             warnings=tuple(dict.fromkeys(text for part in parts for text in part.warnings)),
             is_learned=all(part.is_learned for part in parts),
@@ -324,9 +325,10 @@ class Checked(Estimator):
         """The error of the model for this policy, downwards and upwards. A scale that is fixed is that of all."""
         if self.scale is not None:
             return error, error
-        if comparison.is_learned:
-            return error.downwards(comparison.reasons).at_least(self.least_scale), error
-        return error, error.at_least(USUAL)
+        if not comparison.is_learned:
+            return error, error.at_least(USUAL)
+        below = error if comparison.reasons is None else error.downwards(comparison.reasons)
+        return below.at_least(self.least_scale), error
 
     @one_blas_thread()
     def _checked(self, comparison: _Comparison, error: ModelError) -> Estimate:
