@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import manyarms as ma
@@ -75,7 +76,10 @@ def test_bad_goals_are_refused(models):
     with pytest.raises(RangeError, match="weights must be at least 0"):
         ma.trade_off(margin, returns, x, weights=[-1.0])
     other = ma.fit(ma.LoggedData(np.ones((5, 2)), np.arange(5), np.ones(5)), ma.priors.independent(5, dim=2))
-    rows, columns = {"x": np.arange(4.0), "z": np.arange(4.0) % 2, "item": [0, 1, 2, 1], "reward": np.ones(4)}, ("x", "z")
+    rows, columns = (
+        {"x": np.arange(4.0), "z": np.arange(4.0) % 2, "item": [0, 1, 2, 1], "reward": np.ones(4)},
+        ("x", "z"),
+    )
     by_column = [ma.read_logs(pa.table(rows), [name], "item", "reward") for name in columns]
     first, second = (ma.fit(logs, ma.priors.independent(3, dim=logs.dim)) for logs in by_column)
     with pytest.raises(InputError, match="posteriors must have the same feature map"):

@@ -143,9 +143,7 @@ def test_a_function_gets_the_numbers_of_a_file_as_numbers(tmp_path):
     stream = ma.read_logs(
         tmp_path / "log.csv", ["age"], "item", "reward", catalog=CATALOG, features=posterior.features, keep=["code"]
     )
-    policy = ma.CallablePolicy(
-        lambda rows: [IDS[code] for code in rows["code"].to_pylist()], CATALOG, columns=["code"]
-    )
+    policy = ma.CallablePolicy(lambda rows: [IDS[code] for code in rows["code"].to_pylist()], CATALOG, columns=["code"])
     expected = posterior.expected_reward(df)[np.arange(30), np.arange(30) % 5].mean()
     assert_allclose(posterior.value(policy, stream).value, expected, rtol=1e-12)
 
