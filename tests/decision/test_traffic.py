@@ -47,7 +47,7 @@ def test_every_category_can_be_listed_by_itself():
 
 
 def test_categories_beyond_those_shown_are_summed_up():
-    _, test, catalog = world()
+    _, test, _ = world()
     evaluation = ma.evaluate({"uniform": ma.Uniform(60)}, test, estimators=[ma.SNIPS()])
     kinds = np.arange(60) % 6
     support = support_evidence(evaluation, test, Categories(kinds), shown=2)

@@ -291,7 +291,8 @@ BAD = {
         InputError, "position_weights"),
     "two ways": (
         lambda: ma.LookupPolicy(
-            pd.DataFrame({"u": ["a"], "action": ["tea"], "p": [1.0], "r": [1]}), "u", CATALOG, probability="p", rank="r"),
+            pd.DataFrame({"u": ["a"], "action": ["tea"], "p": [1.0], "r": [1]}), "u", CATALOG, probability="p",
+            rank="r"),
         InputError, "probability and rank exclude one another. Name one of them"),
     "negative": (
         lambda: ma.LookupPolicy(
