@@ -640,7 +640,7 @@ def test_laplaces_evidence_has_the_slope_of_its_fits():
 
 
 def test_sums_are_refused_where_rounds_are_needed():
-    with pytest.raises(InputError, match="logs must be rounds under Bernoulli; got Statistics. Pass LoggedData"):
+    with pytest.raises(InputError, match=r"logs must be rounds under Bernoulli; got Statistics\. Pass LoggedData"):
         evidence_of(ma.Statistics.empty(3, 2), ma.Bernoulli(), 3)
 
 

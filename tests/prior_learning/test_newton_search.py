@@ -85,7 +85,7 @@ def test_a_start_in_a_corner_that_the_slope_pushes_into_is_the_maximum():
 
 
 def test_errors_beside_the_start_and_along_a_step_send_the_search_back():
-    """The arithmetic fails beside the start, where the curvature is asked for, and at the first step along the slope."""
+    """The arithmetic fails beside the start, where the curvature is asked for, and at the first step."""
     failures = []
 
     def walled(eta):
