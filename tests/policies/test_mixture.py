@@ -46,6 +46,12 @@ def test_a_mixture_follows_the_rows_of_its_parts(rng):
     )
 
 
+@pytest.mark.parametrize("shown", [[2, 0, 3], [0, 0, 3]])
+def test_the_vectors_of_the_most_informative_policy_belong_to_distinct_ascending_actions(shown):
+    with pytest.raises(ShapeError, match="shown must be distinct actions in ascending order, at least one"):
+        MostInformative(np.ones((3, 2)), shown, 5)
+
+
 @pytest.mark.parametrize("among", [None, [1, 2, 4]])
 def test_the_most_informative_action_has_the_largest_score(parts, among):
     contexts, policies = parts

@@ -85,19 +85,25 @@ def test_a_start_in_a_corner_that_the_slope_pushes_into_is_the_maximum():
 
 
 def test_errors_beside_the_start_and_along_a_step_send_the_search_back():
-    """The arithmetic fails beside the start, where the curvature is asked for, and at the first step."""
-    failures = []
+    """The arithmetic fails beside the start, where the curvature is asked for, and at the first two long steps."""
+    start, beside, far = np.array([-4.0, 3.0, 1.0]), [], []
 
     def walled(eta):
-        if eta[0] > 2.0 or 0 < abs(eta[1] - 1.0) < 0.05:
-            failures.append(eta)
+        gap = np.abs(eta - start)
+        if gap[1] and not beside:
+            beside.append(eta)
+            raise NumericalError("too near.", "Stay.")
+        if gap.max() > 0.1 and len(far) < 2:
+            far.append(gap.max())
             raise NumericalError("too far.", "Stay.")
         return skewed(eta)
 
     other = minimize(lambda eta: -skewed(eta)[0], np.zeros(3), method="Nelder-Mead", options={"maxiter": 5000})
-    result, _ = climb(walled, [1.9, 1.0, -3.0])
-    assert failures and result.value <= -other.fun + 1e-6
-    assert result.value == skewed(result.eta)[0] > skewed(np.array([1.9, 1.0, -3.0]))[0]
+    result, _ = climb(walled, start)
+    # Each time, a quarter as far.
+    assert beside and far[1] == far[0] / 4
+    assert result.finished
+    assert_allclose(result.value, -other.fun, rtol=1e-6)
 
 
 def test_where_newtons_search_fails_l_bfgs_goes_on_from_there(monkeypatch):
