@@ -8,6 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import manyarms as ma
 from manyarms.core.statistics import StatisticsSum
+from manyarms.engines.engine import LOCAL
+from manyarms.likelihoods.collect_statistics import CollectStatistics
 
 
 def dense_sums(statistics):
@@ -99,3 +101,20 @@ def test_statistics_add_up_with_statistics_only(own_errors):
     statistics = ma.Statistics.of_rounds(np.ones((2, 1)), np.array([0, 1]), np.ones(2), 2)
     with pytest.raises(TypeError, match="unsupported operand"):
         _ = statistics + 3
+
+
+def test_shards_of_what_was_collected_add_up_to_the_whole():
+    """Sums per action go to one shard each; what belongs to no action is carried by the first, and counted once."""
+    rng = np.random.default_rng(0)
+    logs = ma.LoggedData(rng.normal(size=(50, 2)), rng.integers(7, size=50), np.exp(rng.normal(size=50)), n_actions=7)
+    task = CollectStatistics(ma.LogNormal(0.5), 7, 2)
+    whole = LOCAL.total(logs, task)
+    parts = task.shards(whole, 3)
+    assert len(parts) == 3 and whole.numbers.any()
+    np.testing.assert_allclose(sum(part.numbers for part in parts), whole.numbers)
+    prior = ma.priors.independent(7, dim=2)
+    fitted = [ma.fit(part.statistics, prior, ma.Gaussian(1.0)).weights.action_mean() for part in parts]
+    expected = ma.fit(whole.statistics, prior, ma.Gaussian(1.0)).weights.action_mean()
+    for action in range(7):
+        np.testing.assert_allclose(fitted[action % 3][action], expected[action])
+    assert sum(part.statistics.n_rounds for part in parts) == 50

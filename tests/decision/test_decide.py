@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 import manyarms as ma
 from manyarms.decision.decide_files import decide_files
-from manyarms.decision.decision_evidence import Calibration, CalibrationBin
+from manyarms.decision.decision_evidence import Calibration, CalibrationBin, calibration_evidence
 from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError
 
@@ -89,6 +89,20 @@ def test_bars_of_a_calibration_are_two_standard_errors_long():
     layers = ma.plots.calibration(evidence).to_dict()["layer"]
     rows = next(layer["data"]["values"] for layer in layers if "low" in layer["data"]["values"][0])
     assert_allclose([[row["low"], row["high"]] for row in rows], [[0.14, 0.26], [0.5, 0.5]])
+
+
+def test_groups_of_rounds_that_do_not_count_are_not_in_the_calibration(known):
+    _, _, test, posterior = known
+    expected = posterior.expected_reward(test.contexts, test.actions)
+    order = np.argsort(expected, kind="stable")
+    lowest = order[: len(test) // 10]
+    weights = np.ones(len(test))
+    weights[lowest] = 0.0
+    rounds = ma.LoggedData(test.contexts, test.actions, test.rewards, n_actions=60, weights=weights)
+    groups = calibration_evidence(posterior, rounds, True, {}, None).bins
+    assert len(groups) == 9 and sum(group.n_rounds for group in groups) == len(test) - len(lowest)
+    means = [test.rewards[part].mean() for part in np.split(order, 10)[1:]]
+    assert_allclose([group.observed for group in groups], means)
 
 
 @pytest.mark.parametrize(("against_truth", "word"), [(False, "observed"), (True, "true")])

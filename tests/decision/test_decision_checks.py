@@ -1,5 +1,6 @@
 """A decision lists six checks. Those that could not be run count as such: fewer inputs never look safer."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,9 @@ import pytest
 from decision_world import world
 
 import manyarms as ma
+from manyarms.decision.decision_checks import checks_by_category, doubts, model_checks
 from manyarms.decision.write_report import html_page
+from manyarms.prior_checks.check_categories import CategoryCheck, CategoryChecks
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +80,56 @@ def test_every_page_and_every_record_says_what_no_log_can_show(parts):
     for word in ("Self-selection", "Hidden causes", "Change"):
         assert word in page
         assert any(word in text for text in record["cannot_see"])
+
+
+def flagged(n_failed, n):
+    """The result of checks by category of which some failed."""
+    rows = [
+        CategoryCheck(f"kind <{k}>", 40.0, 3, 1.25, 0.0, 9.0, 0.5, 5.0, 1.0, 1e-6, ("posterior mean",) * (k < n_failed))
+        for k in range(n)
+    ]
+    return CategoryChecks(tuple(rows), 0.95, True)
+
+
+@pytest.mark.parametrize(
+    ("n_failed", "doubt"), [(1, []), (2, ["the rewards of 2 of 4 categories contradict the model"])]
+)
+def test_many_categories_that_contradict_the_model_are_a_doubt(n_failed, doubt):
+    assert doubts(None, flagged(n_failed, 4)) == doubt
+
+
+def test_the_page_lists_the_categories_that_contradict_the_model(parts):
+    _, test, posterior = parts
+    decision = ma.decide({"softmax": ma.Softmax(posterior, 1.0)}, test, posterior)
+    page = html_page(replace(decision, category_checks=flagged(2, 6)), "t")
+    assert "<h3>Categories that contradict the model: 2 of 6</h3>" in page
+    table = page.split('aria-label="Categories that contradict the model"')[1].split("</table>")[0]
+    assert table.count("<tr>") - 1 == 2
+    first = [re.sub("<.*?>", "", cell) for cell in re.findall(r"<td.*?</td>", table)][:6]
+    assert first == ["kind &lt;0&gt;", "40", "1.25", "0", "0.500", "posterior mean"]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["a"], "a does not contradict the model."),
+        (["a", "b"], "Neither a nor b contradicts the model."),
+        (["a", "b", "c"], "None of a, b, c contradicts the model."),
+    ],
+)
+def test_estimators_that_agree_are_named(names, words):
+    sound = ma.Estimate(1.0, 0.1, kind="sampling", diagnostics={"effective_sample_size": 1000.0})
+    row = ma.jobs.PolicyResult("new", ma.Estimate(1.0, 0.1), estimates=dict.fromkeys(names, sound))
+    evaluation = ma.Evaluation(100, 1.0, ma.jobs.PolicyResult("logged", ma.Estimate(1.0, 0.1)), (row,))
+    check = model_checks(evaluation, row, None, None)[0]
+    assert (check.outcome, check.finding) == ("passed", words)
+
+
+def test_categories_that_cannot_be_checked_one_by_one_are_said_to_be_unchecked(parts):
+    _, test, posterior = parts
+    labels = np.arange(test.n_actions) % 6
+    checked, reasons = checks_by_category(posterior, test, labels, 1001, True)
+    assert checked is None and reasons == ["Categories were not checked one by one: there are 1,001, more than 1,000."]
+    bare = test.take(np.arange(0))
+    checked, reasons = checks_by_category(posterior, bare, labels, 6, True)
+    assert checked is None and reasons[0].startswith("Categories were not checked: ")

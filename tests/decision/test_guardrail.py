@@ -7,6 +7,7 @@ import pytest
 from scipy.special import ndtri
 
 import manyarms as ma
+from manyarms.decision.guardrail import GuardrailResult, limit_words
 from manyarms.decision.report_sentences import blockers
 from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError, ShapeError
@@ -49,6 +50,20 @@ def test_the_verdict_names_the_goal_that_blocks_and_ships_the_next_policy(world)
     record = both.as_json()
     assert [entry["holds"] for entry in record["guardrails"]] == [False, True]
     assert sum(record["probability_best"].values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("current", "better", "words"),
+    [
+        (0.0, "lower", "at most +0.0200"),
+        (0.0, "higher", "at least -0.0200"),
+        (0.4, "lower", "at most +5.00 % (0.0200 per round)"),
+        (-0.4, "higher", "at least -5.00 % (0.0200 per round)"),
+    ],
+)
+def test_a_limit_in_words_is_a_share_only_of_what_is_not_zero(current, better, words):
+    result = GuardrailResult("returns", "new", current, ma.Estimate(0.0, 0.1), 0.02, 0.5, 0.9, better)
+    assert limit_words(result).replace("\N{NO-BREAK SPACE}", " ") == words
 
 
 def test_the_page_shows_the_expected_loss_of_a_single_candidate_too(world):

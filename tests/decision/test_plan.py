@@ -7,7 +7,8 @@ from scipy.special import ndtr, ndtri
 
 import manyarms as ma
 from manyarms.core.result_tables import signed_number
-from manyarms.decision.plan import item_label, plan_next_step, rounds_of_a_test
+from manyarms.decision.guardrail import GuardrailResult
+from manyarms.decision.plan import item_label, plan_next_step, plan_open_question, rounds_of_a_test
 from manyarms.decision.recommendation import Recommendation
 from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError, NumericalError
@@ -163,6 +164,54 @@ def test_a_plan_says_when_no_number_of_rounds_would_settle_the_question():
     assert "100 % of the variance of the gain would remain" in planned.reason
     assert planned.record()["traffic"][0]["rounds"] is None
     assert np.isfinite(planned.traffic[2].rounds), "showing the two actions would settle it"
+
+
+def test_a_plan_says_when_features_of_the_gain_never_vary():
+    """Both actions are logged, each only in the contexts where the candidate would not choose it."""
+    contexts, other = np.tile(np.eye(2), (20, 1)), np.tile([1, 0], 20)
+    posterior = ma.fit(
+        ma.LoggedData(contexts[:0], other[:0], np.empty(0), n_actions=2), ma.priors.independent(2, dim=2),
+        ma.Gaussian(1.0),
+    )  # fmt: skip
+    candidate, baseline = ma.TablePolicy(np.eye(2)[1 - other]), ma.TablePolicy(np.eye(2)[other])
+    planned = ma.plan(posterior, candidate, baseline, contexts)
+    # Four weights count alike, and two of them are never seen.
+    assert "some of the features that the gain depends on never vary, so 50 % of the variance" in planned.reason
+    assert planned.rounds == np.inf and repr(planned) == "Plan(no number of rounds is enough)"
+
+
+def test_the_representation_of_a_plan_has_its_rounds(planned):
+    assert repr(planned) == f"Plan({planned.rounds:,.0f} rounds)"
+
+
+def logged_rounds(n=80):
+    """A posterior, a candidate and rounds that leave it undecided."""
+    rng = np.random.default_rng(0)
+    posterior, candidate, _, logging, _ = problem()
+    contexts = rng.normal(size=(n, DIM)) + 1.0
+    actions = logging.sample(contexts, rng)
+    return posterior, candidate, ma.LoggedData(contexts, actions, rng.normal(size=n), n_actions=N_ACTIONS)
+
+
+def test_the_plan_of_a_decision_on_many_rounds_is_that_of_some_of_them(monkeypatch):
+    monkeypatch.setattr("manyarms.decision.plan.MOST_CONTEXTS", 40)
+    posterior, candidate, logs = logged_rounds(118)
+    thinned = logs.take(np.arange(0, 118, 3))
+    assert len(thinned) == 40
+    expected = ma.plan(posterior.update(logs), candidate, ma.Logged(thinned), thinned.contexts)
+    got = plan_open_question(posterior, candidate, logs, 0.975)
+    assert got.rounds == pytest.approx(expected.rounds) and got.gain == pytest.approx(expected.gain)
+
+
+def test_nothing_is_planned_where_a_guardrail_is_broken_or_the_policy_cannot_be_planned_for():
+    posterior, candidate, logs = logged_rounds()
+    open_ = Recommendation("undecided", "new", "", "", next_step="as it was")
+    # The change of a goal is far below its limit: more rounds would settle nothing.
+    broken = GuardrailResult("returns", "new", 1.0, ma.Estimate(-1.0, 0.1), 0.1, 0.0, 0.9, "higher")
+    for policy, goals in ((candidate, [broken]), (ma.ColumnPolicy("item", N_ACTIONS), [])):
+        advice, planned = plan_next_step(open_, posterior, policy, logs, 0.975, None, "", goals)
+        assert advice is open_ and planned is None
+    assert plan_next_step(open_, posterior, candidate, logs, 0.975, None, "", [])[1] is not None
 
 
 def test_items_are_shown_by_name_if_the_catalog_has_names():

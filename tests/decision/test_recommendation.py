@@ -69,6 +69,34 @@ def test_an_unchecked_gain_that_the_rewards_contradict_is_not_shipped():
     assert result(1.05, 20.0).verdict == "ship"
 
 
+def test_few_rounds_decide_nothing_however_sure_the_model_is():
+    gain = ma.Estimate(0.5, 0.01, diagnostics={})
+    few, enough = (
+        ma.Evaluation(n, 1.0, ma.jobs.PolicyResult("logged", ma.Estimate(1.0, 0.1)),
+                      (ma.jobs.PolicyResult("new", ma.Estimate(1.5, 0.1), gain),))
+        for n in (9, 10)
+    )  # fmt: skip
+    result = recommend(few)
+    assert (result.verdict, result.policy) == ("undecided", "new")
+    assert result.reason.startswith("9 rounds are too few to check the model.")
+    assert result.next_step == "Log more rounds."
+    assert recommend(enough).verdict == "ship"
+
+
+@pytest.mark.parametrize(
+    ("left_out", "reason"),
+    [
+        ({}, "Add a candidate or a model."),
+        ({"IPS": "no propensities"}, "No estimator could evaluate a policy: no prop"),
+    ],
+)
+def test_without_any_estimate_there_is_nothing_to_decide_and_the_reason_is_given(left_out, reason):
+    row = ma.jobs.PolicyResult("new", None, left_out=left_out)
+    result = recommend(ma.Evaluation(100, 1.0, ma.jobs.PolicyResult("logged", None), (row,)))
+    assert result.verdict == "nothing" and result.sentence == "There is no policy to decide on."
+    assert result.reason.startswith(reason)
+
+
 def two_arms(means, seed, n=4000):
     """The current policy shows the first of two arms four times in five."""
     rng = np.random.default_rng(seed)

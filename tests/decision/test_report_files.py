@@ -13,6 +13,12 @@ from decision_world import CHARTS
 
 import manyarms as ma
 from manyarms.core.result_tables import signed_number
+from manyarms.decision.report_sentences import (
+    calibration_sentence,
+    shrinkage_sentence,
+    support_sentence,
+    values_sentence,
+)
 from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError
 
@@ -100,6 +106,55 @@ def test_the_page_of_a_backtest_has_the_means_over_the_rounds_of_each_category()
     shown = re.findall(r'data-label="Observed" data-value="(.*?)"', rows)
     means = [rewards[forecast & (kinds[actions] == kind)].mean() for kind in (0, 1)]
     assert sorted(map(float, shown)) == pytest.approx(sorted(means), rel=1e-9)
+
+
+@pytest.fixture(scope="module")
+def days():
+    """A backtest of a few days whose intervals hold every mean, and its rounds."""
+    rng, day = np.random.default_rng(2), np.repeat(np.arange(6), 50)
+    times = np.datetime64("2024-05-01T10:00") + day.astype("timedelta64[D]")
+    actions = rng.integers(4, size=300)
+    logs = ma.LoggedData(np.ones((300, 1)), actions, rng.normal(size=300), np.full(300, 0.25), n_actions=4, times=times)
+    result = ma.backtest(logs, prior=ma.priors.independent(4, dim=1), policies={"even": ma.Uniform(4)}, level=0.9999)
+    return result, logs
+
+
+def test_a_decision_shows_its_backtest_on_the_page_and_in_the_record(days):
+    result, logs = days
+    posterior = ma.fit(logs.take(np.arange(150)), ma.priors.independent(4, dim=1))
+    test = logs.take(np.arange(150, 300))
+    decision = ma.decide({"greedy": ma.Greedy(posterior)}, test, posterior, backtest=result)
+    page = html_page(decision, "Mine").replace("&nbsp;", " ")
+    assert escape(result.sentence).replace(" %", " %") in page.replace("\N{NO-BREAK SPACE}", " ")
+    assert 'id="chart-backtest"' in page and "bars the 99.99 % intervals of their forecasts" in page
+    n = len(result.series())
+    assert all(row.is_inside for row in result.series())
+    assert f"{n} of {n} observed means lie inside their intervals." in page
+    assert decision.as_json()["backtest"] == result.as_json()
+    assert 'id="chart-backtest"' not in html_page(replace(decision, backtest=None), "Mine")
+
+
+def test_a_chart_of_forecasts_refuses_a_group_that_there_is_none_of(days):
+    result = days[0]
+    with pytest.raises(InputError, match="There are no forecasts by category to draw"):
+        ma.plots.backtest(result, series="category")
+    with pytest.raises(InputError, match="group must be one of even; got 'odd'"):
+        ma.plots.backtest(result, series="policy", group="odd")
+
+
+def test_charts_without_evidence_have_no_sentence(known):
+    decision = known[0]
+    for sentence, without in (
+        (shrinkage_sentence, {"shrinkage": None}),
+        (support_sentence, {"support": None}),
+        (calibration_sentence, {"calibration": None}),
+        (shrinkage_sentence, {"shrinkage": replace(decision.shrinkage, rows=decision.shrinkage.rows[:3])}),
+        (support_sentence, {"policy": "another"}),
+    ):
+        assert sentence(decision) != "" and sentence(replace(decision, **without)) == ""
+    bare = [replace(row, value=None) for row in decision.evaluation.rows]
+    evaluation = replace(decision.evaluation, baseline=bare[0], policies=tuple(bare[1:]))
+    assert values_sentence(decision) != "" and values_sentence(replace(decision, evaluation=evaluation)) == ""
 
 
 def test_every_format_has_the_same_figures(known, tmp_path):

@@ -50,6 +50,24 @@ def test_a_round_does_not_evaluate_a_choice_that_it_took_part_in():
     assert (before[first] == after[first]).all() and (before[second] != after[second]).any()
 
 
+def test_rounds_of_weight_zero_are_as_good_as_absent():
+    posterior, test = shop(n=600)
+    greedy, weights = ma.Greedy(posterior), np.ones(len(test))
+    weights[::3] = 0.0
+    kept = np.flatnonzero(weights)
+    columns = test.contexts, test.actions, test.rewards, test.propensities, K
+    weighted = ma.LoggedData(*columns, weights=weights, segments=test.segments)
+    gains = {"north": 1.0, "south": 1.0, "abroad": -1.0}
+    got, expected = (
+        module.ship_to_some("greedy", greedy, rounds, posterior, gains, seen=False)
+        for rounds in (weighted, test.take(kept))
+    )
+    assert got.follow == expected.follow == ("north", "south")
+    for name in ("gain", "everywhere"):
+        one, other = getattr(got, name), getattr(expected, name)
+        np.testing.assert_allclose([one.value, one.std], [other.value, other.std], rtol=1e-9)
+
+
 def test_too_few_rounds_or_one_segment_give_no_answer():
     posterior, test = shop(n=300)
     greedy = ma.Greedy(posterior)

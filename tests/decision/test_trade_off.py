@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import manyarms as ma
@@ -59,11 +60,30 @@ def test_a_blended_policy_can_be_saved_and_drawn(models, tmp_path):
     assert ma.plots.trade_off(ma.trade_off(margin, returns, x)).to_dict()["description"].startswith("main goal")
 
 
+def test_the_score_of_a_pair_is_the_weighted_sum_of_its_goals(models):
+    margin, returns, x = models
+    actions = np.arange(len(x)) % K
+    pairs = ma.BlendedGreedy([margin, returns], [1.0, -2.5]).scores.score_pairs(x, actions)
+    rows = np.arange(len(x))
+    expected = (margin.expected_reward(x) - 2.5 * returns.expected_reward(x))[rows, actions]
+    np.testing.assert_allclose(pairs, expected, rtol=1e-12)
+    curve = ma.trade_off(margin, returns, x)
+    assert repr(curve) == f"TradeOff({len(curve.points)} policies)"
+
+
 def test_bad_goals_are_refused(models):
     margin, returns, x = models
     with pytest.raises(RangeError, match="weights must be at least 0"):
         ma.trade_off(margin, returns, x, weights=[-1.0])
     other = ma.fit(ma.LoggedData(np.ones((5, 2)), np.arange(5), np.ones(5)), ma.priors.independent(5, dim=2))
+    rows, columns = (
+        {"x": np.arange(4.0), "z": np.arange(4.0) % 2, "item": [0, 1, 2, 1], "reward": np.ones(4)},
+        ("x", "z"),
+    )
+    by_column = [ma.read_logs(pa.table(rows), [name], "item", "reward") for name in columns]
+    first, second = (ma.fit(logs, ma.priors.independent(3, dim=logs.dim)) for logs in by_column)
+    with pytest.raises(InputError, match="posteriors must have the same feature map"):
+        ma.BlendedGreedy([first, second], [1.0, 1.0])
     with pytest.raises(ShapeError, match="same actions and features"):
         ma.BlendedGreedy([margin, other], [1.0, 1.0])
     with pytest.raises(ShapeError, match="weights must have 2 rows"):

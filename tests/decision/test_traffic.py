@@ -1,6 +1,7 @@
 """Shares by category and changes of traffic count the choices of a policy."""
 
 import numpy as np
+import pytest
 from decision_world import world
 from numpy.testing import assert_allclose
 
@@ -14,6 +15,7 @@ from manyarms.decision.decision_evidence import (
     traffic_evidence,
 )
 from manyarms.decision.write_report import write_chart
+from manyarms.errors import InputError
 
 
 def test_shares_by_category_count_choices(known):
@@ -42,6 +44,21 @@ def test_every_category_can_be_listed_by_itself():
     evaluation = ma.evaluate({"uniform": ma.Uniform(4000)}, test, estimators=[ma.SNIPS()])
     whole = support_evidence(evaluation, test, Categories(np.arange(4000)), shown=5000)
     assert len(whole.rows) == 4000 and whole.n_summed == 0
+
+
+def test_categories_beyond_those_shown_are_summed_up():
+    _, test, _ = world()
+    evaluation = ma.evaluate({"uniform": ma.Uniform(60)}, test, estimators=[ma.SNIPS()])
+    kinds = np.arange(60) % 6
+    support = support_evidence(evaluation, test, Categories(kinds), shown=2)
+    assert len(support.rows) == 3 and support.n_summed == 4
+    listed, rest = [int(row.category) for row in support.rows[:2]], support.rows[2]
+    others = ~np.isin(kinds, listed)
+    assert rest.category == "4 others" and rest.n_actions == others.sum() == 40
+    assert_allclose(rest.logged, others[test.actions].mean())
+    assert_allclose(rest.chosen["uniform"], 40 / 60)
+    never = others & ~np.isin(np.arange(60), test.actions)
+    assert_allclose(rest.unsupported["uniform"], never.mean())
 
 
 def test_the_chart_of_categories_is_ordered_by_its_own_bars_and_its_legend_has_no_others():
@@ -81,3 +98,18 @@ def test_an_interval_is_cut_only_if_it_is_far_wider_than_the_others():
         return chart["layer"][0]["encoding"]["x"]["title"]
 
     assert titles(0.4) == ["value per round"] and titles(3.0) == ["value per round", "(arrow: the interval goes on)"]
+
+
+def test_charts_without_anything_to_draw_say_what_to_evaluate_with():
+    rows = [ma.jobs.PolicyResult(name, None) for name in ("logged", "x")]
+    bare = ma.Evaluation(100, 1.0, rows[0], (rows[1],))
+    for draw, words in (
+        (ma.plots.probability_better, "no probabilities to draw. Evaluate the policies with a posterior and pairs="),
+        (ma.plots.agreement, "no estimates to draw. Evaluate the policies with a posterior or estimators"),
+        (ma.plots.segments, "no segments to draw. Evaluate the policies with segments="),
+    ):
+        with pytest.raises(InputError, match=words):
+            draw(bare)
+    support = Support((CategorySupport("a", 1, 1, 1.0, {"x": 1.0}, {"x": 0.0}),), 0)
+    with pytest.raises(InputError, match="policy must be one of x; got 'z'"):
+        ma.plots.support(support, "z")

@@ -64,6 +64,38 @@ def test_the_figures_are_those_of_the_weights(world):
     assert check.warnings == ()
 
 
+def test_the_chart_of_clips_draws_the_estimate_that_each_clip_gives(world):
+    policy, contexts, actions, rewards, p = world
+    weights = policy.probability_of(contexts, actions) / p
+    check = ma.check_weights(policy, ma.LoggedData(contexts, actions, rewards, p, 6), clips=[0.0, 0.1, 0.25])
+    rows = ma.plots.clip_curve(check).to_dict()["data"]["values"]
+    assert [row["label"] for row in rows] == ["none", "0.1", "0.25"]
+    for row in rows:
+        clipped = weights * p / np.maximum(p, row["clip"])
+        value = rewards @ clipped / clipped.sum()
+        error = np.sqrt(np.sum((clipped * (rewards - value)) ** 2)) / clipped.sum()
+        assert row["value"] == pytest.approx(value)
+        assert [row["low"], row["high"]] == pytest.approx([value - 1.96 * error, value + 1.96 * error], rel=1e-3)
+        assert f"clip {row['label']}: {value:.4g}" in ma.plots.clip_curve(check).to_dict()["description"]
+
+
+def test_the_chart_of_balance_draws_chosen_and_weighted_shares_and_two_errors(world):
+    policy, contexts, actions, rewards, p = world
+    weights = policy.probability_of(contexts, actions) / p
+    catalog = ma.Catalog(range(6), categories=["a", "a", "b", "b", "c", "c"])
+    check = ma.check_weights(policy, ma.LoggedData(contexts, actions, rewards, p, catalog=catalog))
+    chart = ma.plots.weight_balance(check)
+    rows = {row["group"]: row for row in chart.to_dict()["data"]["values"]}
+    for name, members, chosen in (("a", (0, 1), 0.3), ("b", (2, 3), 0.4), ("c", (4, 5), 0.3)):
+        weighted = np.isin(actions, members) * weights
+        assert rows[name]["chosen"] == pytest.approx(chosen)
+        assert rows[name]["weighted"] == pytest.approx(weighted.mean())
+        half = 2 * weighted.std() / np.sqrt(len(actions))
+        assert_allclose([rows[name]["low"], rows[name]["high"]], weighted.mean() + half * np.array([-1, 1]), rtol=1e-3)
+    assert "a chosen 30.0 %, weighted " in chart.to_dict()["description"].replace("\N{NO-BREAK SPACE}", " ")
+    assert check.records() == list(check.balance) and check.records()[0]["group"] == "a"
+
+
 def test_wrong_propensities_of_a_category_are_found(world):
     """Those of category b are half of the truth, so its weights are twice as large as they should be."""
     policy, contexts, actions, rewards, p = world

@@ -71,6 +71,16 @@ def test_an_estimate_has_the_interval_of_its_last_look(logs):
     assert high - low > narrow[1] - narrow[0]
 
 
+@pytest.mark.parametrize("rewards", [np.zeros(50), np.tile([-1.0, 1.0], 25)])
+def test_where_every_interval_holds_zero_both_signs_are_as_likely(rewards):
+    logs = ma.LoggedData(np.ones((50, 1)), np.zeros(50, dtype=int), rewards, np.ones(50), 1)
+    estimate = ma.IPS(interval=ma.ConfidenceSequence(-1.0, 1.0)).estimate(ma.Uniform(1), logs)
+    low, high = estimate.interval(0.01)
+    assert low <= 0.0 <= high and estimate.probability_positive == 0.5
+    bernstein = ma.IPS(interval=ma.EmpiricalBernstein(2.0)).estimate(ma.Uniform(1), logs)
+    assert bernstein.value == 0.0 and bernstein.probability_positive == 0.5
+
+
 def test_what_it_does_not_hold_for_is_refused(logs):
     policy, interval = ma.TablePolicy([0.1, 0.9]), ma.ConfidenceSequence(0.0, 1.0)
     with pytest.raises(RangeError, match="contributions must be from low=0 to high=1; row"):
@@ -80,5 +90,10 @@ def test_what_it_does_not_hold_for_is_refused(logs):
     grouped = ma.LoggedData(logs.contexts, logs.actions, logs.rewards, logs.propensities, 2, groups=np.arange(400) // 2)
     with pytest.raises(InputError, match="these are in groups"):
         ma.IPS(interval=interval).estimate(policy, grouped)
+    columns = logs.contexts, logs.actions, logs.rewards, logs.propensities, 2
+    with pytest.raises(InputError, match=r"counts rounds once; these have weights\. Repeat rows instead"):
+        ma.IPS(cap=2.0, interval=ma.ConfidenceSequence(0.0, 2.0)).estimate(
+            policy, ma.LoggedData(*columns, weights=np.full(400, 2.0))
+        )
     with pytest.raises(RangeError, match="high must be above low=1; got 0"):
         ma.ConfidenceSequence(1.0, 0.0)

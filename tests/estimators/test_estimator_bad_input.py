@@ -53,6 +53,42 @@ CALLS = {
         lambda: ma.IPS().estimate(ma.Uniform(2), ma.LoggedData([[1.0]], [0], [1.0], n_actions=2)),
         ma.errors.InputError, "at least 2 rounds",
     ),
+    "an empty log": (
+        lambda: ma.EstimatedLogging(ma.LoggedData(np.empty((0, 1)), [], [], n_actions=2)),
+        ma.errors.InputError, r"cannot be estimated from an empty log\. Pass propensities",
+    ),
+    "an action that no logging policy takes": (
+        lambda: ma.BalancedIPS([ma.TablePolicy([1.0, 0.0])], [0] * 4).estimate(
+            ma.Uniform(2), ma.LoggedData(**BAD_LOGS)
+        ),
+        ma.errors.InputError, "no logging policy can have logged the action of row 1",
+    ),
+    "a stratum of one round": (
+        lambda: ma.WeightedIPS([0, 0, 0, 1]).estimate(
+            ma.Uniform(2), ma.LoggedData(**BAD_LOGS, propensities=np.full(4, 0.5))
+        ),
+        ma.errors.InputError, r"every stratum needs at least 2 rounds.*Use balanced IPS",
+    ),
+    "a set that the logging policy never takes": (
+        lambda: ma.MIPS([0, 1]).estimate(
+            ma.Uniform(2), ma.LoggedData(**BAD_LOGS, logging_policy=ma.TablePolicy([1.0, 0.0]))
+        ),
+        ma.errors.InputError, r"probability zero to the set of the action in row 1.*or pass clip",
+    ),
+    "no embeddings": (
+        lambda: ma.PolicyConvolution(np.ones((3, 0)), 1),
+        ma.errors.ShapeError, r"embeddings must have at least one action and one column; got shape \(3, 0\)",
+    ),
+    "no estimator to choose": (
+        lambda: ma.slope([], ma.Uniform(2), ma.LoggedData(**BAD_LOGS)),
+        ma.errors.InputError, "slope needs at least one estimator",
+    ),
+    "a function of rows in cross-fitting": (
+        lambda: ma.CrossFit(ma.priors.independent(2, dim=1), n_folds=2, rng=np.random.default_rng(0)).predict(
+            ma.Uniform(2), ma.LoggedData(**BAD_LOGS), lambda rows: None
+        ),
+        ma.errors.InputError, r"eligible must not be a function here.*Pass a sparse matrix",
+    ),
     "nothing to compare": (lambda: ma.compare({}, ma.LoggedData(**BAD_LOGS), []), ma.errors.InputError, "at least one"),
     "split without a generator": (
         lambda: ma.LoggedData(**BAD_LOGS).split(0.5), ma.errors.InputError, r"rng=np\.random",

@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose
 
@@ -120,3 +121,22 @@ def test_what_is_not_linear_in_the_rewards_is_refused(world):
     posterior = ma.fit(clicks, prior, ma.Gaussian(NOISE))
     with pytest.raises(InputError, match="logs has 5 rounds; the posterior was fitted to 9"):
         ma.hidden_cause(posterior, *policies, others, logs=clicks.take(np.arange(5)))
+
+
+def test_columns_that_are_mixed_or_seen_before_are_no_yardstick(world):
+    prior, contexts, actions, rewards, policies, others = world
+    table = {"age": contexts[:, 0], "size": contexts[:, 1], "item": actions, "reward": rewards}
+    by_name, mixed = (
+        ma.read_logs(pa.table(table), ["age", "size"], "item", "reward", n_actions=K, **options)
+        for options in ({}, {"expand": "splines"})
+    )
+    names = []
+    for logs in (by_name, mixed):
+        posterior = ma.fit(logs, ma.priors.independent(K, dim=logs.dim), ma.Gaussian(NOISE))
+        answer = ma.hidden_cause(posterior, *policies, logs.contexts, logs=logs)
+        names.append({strength.column for strength in answer.columns})
+    assert names == [{"age", "size"}, set()]
+    first = ma.fit(ma.LoggedData(contexts, actions, rewards, n_actions=K), prior, ma.Gaussian(NOISE))
+    logs = ma.LoggedData(contexts + 1.0, actions, rewards, n_actions=K)
+    later = ma.fit(logs, first.weights, ma.Gaussian(NOISE))
+    assert not ma.hidden_cause(later, *policies, others, logs=logs).columns

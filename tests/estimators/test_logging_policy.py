@@ -46,6 +46,20 @@ def test_estimated_propensities_are_calibrated(n_actions):
     assert_allclose(fitted.probabilities(few)[np.arange(20), actions[:20]], p[:20])
 
 
+def test_among_eligible_actions_estimated_probabilities_keep_their_odds():
+    rng = np.random.default_rng(0)
+    logs = ma.LoggedData(rng.normal(size=(80, 2)), rng.integers(5, size=80), np.zeros(80), n_actions=5)
+    fitted = ma.EstimatedLogging(logs)
+    everyone, allowed = fitted.probabilities(logs.contexts), rng.random((80, 5)) < 0.5
+    allowed[np.arange(80), logs.actions] = True
+    expected = np.where(allowed, everyone, 0.0)
+    expected /= expected.sum(axis=1, keepdims=True)
+    assert_allclose(fitted.probabilities(logs.contexts, eligible=allowed), expected)
+    assert_allclose(
+        fitted.probability_of(logs.contexts, logs.actions, eligible=allowed), expected[np.arange(80), logs.actions]
+    )
+
+
 def test_estimated_logging_covers_labels_never_logged():
     logs = ma.LoggedData(np.random.default_rng(0).normal(size=(50, 2)), np.arange(50) % 3, np.zeros(50), n_actions=5)
     p = ma.EstimatedLogging(logs).probabilities(logs.contexts)

@@ -84,3 +84,11 @@ def test_a_gain_that_no_propensity_can_overturn_says_so():
         ma.propensity_sensitivity(
             ma.TablePolicy([0.0, 0.0, 1.0]), ma.LoggedData(np.ones((4, 1)), [0, 0, 1, 1], np.ones(4), [0.5] * 4, 3)
         )
+
+
+def test_a_gain_that_the_correct_propensities_do_not_show_tips_at_once():
+    """The estimate is the mean reward: the gain over it is nothing, whatever its sign."""
+    rewards = np.array([1.0, 2.0, 4.0, 3.0])
+    logs = ma.LoggedData(np.ones((4, 1)), [0, 1, 0, 1], rewards, np.full(4, 0.5), n_actions=2)
+    answer = ma.propensity_sensitivity(ma.Uniform(2), logs, columns=False)
+    assert answer.gain == 0.0 and answer.tipping == 1.0

@@ -67,6 +67,20 @@ def test_pooled_gains_match_the_dense_gaussian(options):
     assert_allclose(case.shares @ value, overall.value, atol=1e-9)
 
 
+def test_without_an_overall_gain_the_level_is_that_of_the_segments():
+    """Gains of the dense Gaussian with its own level: those given the overall gain, moved by one number."""
+    case = evidence(np.random.default_rng(3))
+    own, moved = ([e.value for e in case.pooled(overall).estimates()] for overall in (None, Estimate(0.4, 0.2)))
+    assert_allclose(np.ptp(np.subtract(own, moved)), 0.0, atol=1e-9)
+    level = case.shares @ own
+    # The level follows what segments with precise rewards observed.
+    precise = pooling.SegmentEvidence(
+        case.model, case.covariance, case.observed, np.full(5, 1e-8), np.full(5, 1e-8), case.shares, case.size, 0.0
+    )
+    assert_allclose([e.value for e in precise.pooled().estimates()], case.observed, atol=1e-3)
+    assert abs(level - case.shares @ moved) > 1e-3
+
+
 def test_a_segment_with_few_rounds_follows_the_others_and_one_with_many_its_own_rewards():
     n = 30
     rng = np.random.default_rng(0)

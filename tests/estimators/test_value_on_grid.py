@@ -43,3 +43,17 @@ def test_the_two_sides_of_the_prior_follow_bayes_rule(observed, below, above):
     shape = value_on_grid(evidence(observed), *sides).shape
     at = [shape.quantile(share) for share in (0.025, 0.5, 0.975)]
     assert_allclose([share_below(x, observed, below, above) for x in at], [0.025, 0.5, 0.975], atol=3e-3)
+
+
+def test_evidence_of_rounds_that_the_model_learned_from_counts_its_own_doubt_once():
+    fresh = evidence(1.3)
+    learned = fresh.of_learned_rounds(0.2)
+    own = 0.2**2
+    noise = float(fresh.variance(np.array([1.3]))[0])
+    assert_allclose(learned.inverse_size, fresh.inverse_size * (1 - own / noise))
+    assert_allclose(learned.context_error, fresh.context_error + own)
+    # Without residuals, or with a model that is sure, there is nothing to count twice.
+    unobserved = evidence(None).of_learned_rounds(0.2)
+    assert unobserved.inverse_size == fresh.inverse_size
+    assert_allclose(unobserved.context_error, fresh.context_error + own)
+    assert fresh.of_learned_rounds(0.0) == fresh

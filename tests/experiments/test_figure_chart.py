@@ -236,6 +236,18 @@ def _y_domains(spec):
     return [tuple(panel["layer"][0]["encoding"]["y"]["scale"]["domain"]) for panel in spec["vconcat"][0]["concat"]]
 
 
+def _axes(spec):
+    """Every vertical axis in every part of a chart."""
+    if isinstance(spec, dict):
+        if isinstance(spec.get("y"), dict):
+            yield spec["y"]
+        for part in spec.values():
+            yield from _axes(part)
+    elif isinstance(spec, list):
+        for part in spec:
+            yield from _axes(part)
+
+
 def test_a_method_that_agrees_with_another_is_drawn_through_its_mark():
     """Hollow marks are transparent and above solid ones."""
     looks = palette.styles(["sDM", "sDM (learned prior)"])
@@ -246,3 +258,18 @@ def test_a_method_that_agrees_with_another_is_drawn_through_its_mark():
     assert [row["method"] for row in marks] == ["sDM", "sDM (learned prior)"]
     linear, paper = (palette.STYLES[name].dash for name in ("sDM (Bernoulli)", "sDM (Bernoulli, paper)"))
     assert linear != paper
+
+
+def test_coverage_is_drawn_up_to_one_and_not_below_zero():
+    figure = Figure("f", "", "", (Panel("One", SMALL, "ope", ("sDM",)),), measure="coverage")
+    drawn = chart.draw_figure(figure, Table(rows(methods=["sDM"], values=[2.1] * 4))).to_dict()
+    axes = [axis for axis in _axes(drawn) if "domain" in axis.get("scale", {})]
+    assert {axis["scale"]["domain"][1] for axis in axes} == {1.0}
+    assert all(0.0 <= axis["scale"]["domain"][0] < 1.0 for axis in axes)
+    assert "intervals that contain the truth" in str(drawn)
+
+
+def test_the_legend_gives_each_family_of_misspecified_priors_a_column():
+    families = [family[:3] for family in MISSPECIFIED.values()][:2]
+    names = ["sDM", *families[0], *families[1]]
+    assert chart._columns(palette.styles(names)) == [["sDM"], *map(list, families)]

@@ -1,15 +1,17 @@
 """Rows made from other data are refused; rows without a record are checked by their truth."""
 
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_experiments import Coin, CoinWorld
+from small_experiments import Coin, CoinWorld, outcome
 
 from manyarms.errors import DataFileError, ResultFileError, StaleRowsError
 from manyarms.experiments import (
     METHODS,
+    Cell,
     Grid,
     Origin,
     Problem,
@@ -20,7 +22,7 @@ from manyarms.experiments.cell import draw_log, draw_world
 from manyarms.experiments.problem import digest_of
 from manyarms.experiments.real_data_problems import shortfall
 from manyarms.experiments.reproduction import figures
-from manyarms.experiments.result_store import MADE_OF, Provenance
+from manyarms.experiments.result_store import MADE_OF, Provenance, check_provenance
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,54 @@ def test_rows_without_a_digest_are_taken_on_only_if_their_truth_is_that_of_the_d
     counts = []
     run([weighed("1 2")], store, workers=1, progress=lambda done, total: counts.append(total))
     assert path.read_bytes() == kept and counts == [0], "taken on, and nothing computed"
+
+
+def coin_rows(method="sDM", label="weighed"):
+    """Finished rows of two instances whose truth is 1."""
+    return {Cell(label, "ope", method, 20, i): outcome(1.1, 1.0) for i in range(2)}
+
+
+def test_kept_rows_are_compared_with_the_data_at_hand_before_anything_is_computed(weighed, tmp_path):
+    store = Store(tmp_path / "out")
+    store.write(coin_rows())
+    path = tmp_path / "out" / MADE_OF
+    with pytest.raises(StaleRowsError, match=r"other data than that at hand: the truth of instance 0 is 1 there and 1"):
+        run([weighed("1.5 2")], store, workers=1)
+    assert not path.exists()
+    assert run([weighed("1 2")], store, workers=1) == store.read()
+    assert Provenance.read(tmp_path / "out").problems["weighed"].digest == digest_of(np.array([1.0, 2.0]))
+    # From now on the digest decides, though the truth of the first action is the same.
+    with pytest.raises(StaleRowsError, match=r"other data than that at hand\. Use .*drop=\['weighed'\]") as refusal:
+        run([weighed("1 2.5")], store, workers=1)
+    assert "--redo weighed" in refusal.value.flag_remedy
+
+
+def test_kept_rows_of_another_version_of_a_method_are_refused(tmp_path):
+    store, grid = Store(tmp_path), Grid(Coin(), "ope", ("DM (Freq)",), (20,), 2)
+    store.write(coin_rows("DM (Freq)", "coin"))
+    assert METHODS["DM (Freq)"].revision > 1
+    with pytest.raises(StaleRowsError, match=r"rows of DM \(Freq\) by another version of this method"):
+        run([grid], store, workers=1)
+    Provenance(revisions={"DM (Freq)": METHODS["DM (Freq)"].revision}).write(tmp_path)
+    assert run([grid], store, workers=1) == store.read()
+
+
+def test_kept_rows_of_a_file_that_has_changed_are_refused(tmp_path):
+    store, file = Store(tmp_path / "out"), tmp_path / "mine.py"
+    store.write(coin_rows("mine"))
+    file.write_text("before")
+    Provenance(methods={"mine": sha256(b"before").hexdigest()[:32]}).write(tmp_path / "out")
+    given = tmp_path / "out", {}, {"mine": file}, store.read(), [], {}
+    check_provenance(*given)
+    file.write_text("after")
+    with pytest.raises(StaleRowsError, match=r"mine\.py has changed since its rows were made.*drop=\['mine'\]"):
+        check_provenance(*given)
+
+
+def test_a_pruned_record_is_about_the_rows_that_are_left():
+    record = Provenance({"a": Origin("1"), "b": Origin("2")}, {"m": "x", "k": "y"}, {"k": 2, "l": 3})
+    left = record.only([Cell("a", "ope", "m", 20, 0), Cell("a", "ope", "l", 20, 0)])
+    assert left == Provenance({"a": Origin("1")}, {"m": "x"}, {"l": 3})
 
 
 def test_finished_rows_can_be_read_where_the_data_is_not(weighed, tmp_path):

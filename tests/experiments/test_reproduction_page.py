@@ -1,24 +1,31 @@
 """The page of the reproduction: what is written from results, and what other pages say about it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_experiments import results_of
+from small_experiments import Coin, outcome, results_of
 
+from manyarms.experiments import Cell, Origin, Store
+from manyarms.experiments import reproduction as module
 from manyarms.experiments.cell import Table
 from manyarms.experiments.changed_verdicts import CHANGED_VERDICTS, changed_table
 from manyarms.experiments.claim import BetterThanEach, Claim
-from manyarms.experiments.figure import Figure
+from manyarms.experiments.figure import QUICK, Figure, Panel
 from manyarms.experiments.paper_text import PAPER_TEXT
-from manyarms.experiments.reproduction import figures
+from manyarms.experiments.reproduction import Reproduction, figures
 from manyarms.experiments.reproduction_page import (
+    cell_text,
+    cost_table,
     exceptions,
     missing_lines,
+    own_table,
     paper_table,
     verdict_marks,
 )
+from manyarms.experiments.result_store import Provenance
 
 ROOT = Path(__file__).parents[2]
 
@@ -109,6 +116,63 @@ def test_missing_instances_are_listed_only_where_some_are_missing():
     assert missing_lines({"figure": whole}) == []
     lines = missing_lines({"figure": whole, "other": {("panel", "sDM"): (50, 50, 50), ("panel", "IPS"): (8, 20, 50)}})
     assert "| [other](#other) | 8 of 50: IPS |" in lines and not any("[figure]" in line for line in lines)
+
+
+def test_our_own_claims_are_listed_with_their_verdicts(tested):
+    figure, claim, result = tested[0]
+    lines = own_table([*tested, (figure, replace(claim, text="theirs", quotes=("words",)), result)])
+    rows = [line for line in lines if line.startswith("| [")]
+    assert rows == [f"| [{figure.name}](#{figure.name}) | {cell_text(claim.text)} | ✗ does not hold | – | {result} |"]
+
+
+def test_costs_are_those_at_the_largest_number_of_rounds():
+    panel = Panel("One", Coin(), "opl", ("ours", "never run", "timeless"))
+    cells = {Cell("coin", "opl", "ours", n, i): (n, i) for n in (10, 1000) for i in range(3)}
+    results = {cell: outcome(1.0, seconds=n * (1 + i) / 1e4) for cell, (n, i) in cells.items()}
+    results = {
+        cell: replace(row, peak_bytes=2_500_000) if cell.instance == 0 else row for cell, row in results.items()
+    } | {Cell("coin", "opl", "timeless", 10, 0): outcome(1.0, seconds=float("nan"))}
+    lines = cost_table(Figure("f", "", "", (panel,)), Table(results))
+    # The median of 0.1, 0.2 and 0.3 seconds.
+    assert lines[2:] == ["| One | ours | 1,000 | 200.0 ms | 2.5 MB |"]
+
+
+@pytest.fixture
+def reproduced(tmp_path):
+    """Rows of a problem that a figure needs, and of one that it does not, by methods of later revisions."""
+    figure = Figure("f", "", "", (Panel("One", Coin(), "ope", ("sDM", "DM (Freq)")),))
+    wanted = {cell for grid in figure.grids(QUICK) for cell in grid.cells()}
+    unwanted = {Cell("other", "ope", "IPS", 20, i) for i in range(4)}
+    Store(tmp_path).write(dict.fromkeys(wanted | unwanted, outcome(1.0)))
+    Provenance({"other": Origin("x")}, revisions={"DM (Freq)": 2, "IPS": 3}).write(tmp_path)
+    return Reproduction(tmp_path, QUICK), figure, wanted
+
+
+def test_pruning_leaves_the_rows_of_the_figures_and_what_is_recorded_of_them(reproduced, tmp_path):
+    reproduction, figure, wanted = reproduced
+    assert reproduction.prune([figure]) == 4
+    assert set(Store(tmp_path).read()) == wanted
+    assert Provenance.read(tmp_path) == Provenance(revisions={"DM (Freq)": 2})
+    assert reproduction.prune([figure]) == 0
+
+
+def test_the_page_names_the_methods_that_were_run_anew(reproduced):
+    reproduction, figure, _ = reproduced
+    assert "tuned settings: DM (Freq), IPS. " in reproduction._reruns()[0]
+    reproduction.prune([figure])
+    assert "tuned settings: DM (Freq). " in reproduction._reruns()[0]
+
+
+def test_only_data_sets_with_a_source_are_downloaded_and_each_once(monkeypatch, tmp_path):
+    got = []
+    monkeypatch.setattr(module, "download", lambda source, folder: got.append((source, folder)))
+    named = [replace(Figure("f", "", "", ()), data=name) for name in ("ml-1m", "", "ml-1m", "kuairec")]
+    known = [name for name in ("ml-1m", "kuairec") if name in module.SOURCES]
+    assert "ml-1m" in known
+    module.download_data(named, tmp_path)
+    module.download_data(named[:1], None)
+    expected = [(module.SOURCES[name], tmp_path / name) for name in known]
+    assert got == [*expected, (module.SOURCES["ml-1m"], None)]
 
 
 def test_a_claim_with_two_sentences_stands_beside_both():

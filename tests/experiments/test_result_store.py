@@ -1,6 +1,7 @@
 """Results on disk: nothing finished is lost, nothing is counted twice, damage is reported."""
 
 import os
+import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -8,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from small_experiments import GRID, outcome
 
-from manyarms.errors import BusyError, InputError, ResultFileError
+from manyarms.errors import BusyError, InputError, OutputFileError, ResultFileError
 from manyarms.experiments import (
     Cell,
     Outcome,
@@ -63,6 +64,23 @@ def test_rows_of_another_version_are_refused_and_not_mixed(tmp_path, monkeypatch
     (tmp_path / ROWS).unlink()
     with pytest.raises(ResultFileError, match=r"journal-.* is of another version"):
         store.read()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputFileError, match=r"rows cannot be made: Not a directory\. Name another folder"):
+        Store(tmp_path / "file" / "rows")
+
+
+def test_where_files_cannot_be_locked_a_run_goes_on_without(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    with store.lock(), pytest.raises(BusyError, match="another run is writing"), store.lock():
+        pass
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    entered = 0
+    with store.lock(), store.lock():
+        entered += 1
+    assert entered == 1
 
 
 def test_what_was_forgotten_does_not_come_back(tmp_path):

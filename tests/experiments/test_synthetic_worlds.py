@@ -79,3 +79,18 @@ def test_means_and_covariances_can_be_wrong_apart_with_the_same_noise():
     assert np.array_equal(means.latent_mean, both.latent_mean) and np.array_equal(covs.latent_mean, prior.latent_mean)
     assert_allclose(covs.latent_cov, both.latent_cov)
     assert_allclose(means.latent_cov, prior.latent_cov)
+
+
+def test_a_world_has_a_misspecified_prior_for_every_part_and_level():
+    others = draw_world(SMALL, 0).known.other_priors
+    assert set(others) == {
+        f"{part} off by {level}" for part in ("prior", "means", "covariances") for level in ("0.5", "1", "1.5")
+    }
+    right = draw_world(SMALL, 0).known.prior
+    for level in ("0.5", "1", "1.5"):
+        both, means, covs = (others[f"{part} off by {level}"] for part in ("prior", "means", "covariances"))
+        assert np.array_equal(means.latent_mean, both.latent_mean)
+        assert np.array_equal(covs.latent_mean, right.latent_mean)
+        assert_allclose(covs.latent_cov, both.latent_cov)
+        assert_allclose(means.latent_cov, right.latent_cov)
+        assert (both.latent_mean - right.latent_mean).min() >= float(level)

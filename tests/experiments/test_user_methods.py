@@ -1,15 +1,16 @@
 """User methods: loaded from a file, run beside the others, refused or reported when they fail."""
 
+import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from small_experiments import SMALL, Coin, results_of
+from small_experiments import SMALL, Coin, CoinWorld, results_of
 
 import manyarms as ma
-from manyarms.errors import CellError, InputError, StaleRowsError, WorkerError
+from manyarms.errors import CellError, InputError, NonFiniteError, StaleRowsError, WorkerError
 from manyarms.experiments import (
     METHODS,
     Cell,
@@ -17,9 +18,9 @@ from manyarms.experiments import (
     Store,
     run,
 )
-from manyarms.experiments.cell import Table, draw_world
+from manyarms.experiments.cell import Table, compute, draw_log, draw_world
 from manyarms.experiments.figure import Figure, Panel, Size, head_to_heads
-from manyarms.experiments.methods import check_method_names
+from manyarms.experiments.methods import Method, MethodTask, check_method_names
 from manyarms.experiments.reproduction import figures
 from manyarms.experiments.user_methods import check_method_paths, load_method, with_user_methods
 
@@ -248,3 +249,41 @@ def test_a_method_that_cannot_be_used_is_refused_with_the_way_out(place, words, 
 def test_unknown_names_are_refused_with_those_that_exist():
     with pytest.raises(InputError, match=r"no figure nonsense.*synthetic-opl"):
         check_method_names(["nonsense"], figures(), "figure")
+
+
+def test_a_class_that_cannot_be_made_without_arguments_is_refused(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from manyarms.experiments import Method\n"
+        "class Mine(Method):\n    name = 'mine'\n    def __init__(self, rate): ...\n    def learn(self, task): ...\n"
+    )
+    with pytest.raises(InputError, match=r"Mine\(\) failed: TypeError: .*'rate'.*It must need no arguments"):
+        load_method(f"{tmp_path}/mine.py:Mine")
+
+
+def test_a_method_without_an_answer_of_a_kind_says_so():
+    world, logs = draw_world(SMALL, 0), draw_log(SMALL, 0, 30)
+    task = MethodTask(logs, world.known, None, np.random.default_rng(0))
+    with pytest.raises(NotImplementedError, match="IPS has no estimate"):
+        Method.estimate(METHODS["IPS"], task, world.target)
+    evaluators = [method for method in METHODS.values() if method.offers("ope") and not method.offers("opl")]
+    assert evaluators
+    for method in evaluators:
+        with pytest.raises(NotImplementedError, match=f"{re.escape(method.name)} has no learn"):
+            method.learn(task)
+
+
+@dataclass(frozen=True)
+class Unknown(Coin):
+    """A problem of which nobody knows the value of a policy."""
+
+    label: str = "unknown"
+
+    def draw(self, rng):
+        world = CoinWorld()
+        world.value = lambda policy: float("nan")
+        return world
+
+
+def test_a_value_that_is_not_finite_is_never_an_outcome():
+    with pytest.raises(NonFiniteError, match=r"the value that DM \(Bayes\) learned is nan"):
+        compute(Unknown(), METHODS["DM (Bayes)"], "opl", 30, 0)

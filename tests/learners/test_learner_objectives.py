@@ -20,7 +20,7 @@ from small_learners import (
 import manyarms as ma
 from manyarms import errors, learners
 from manyarms.core.eligibility import as_eligibility
-from manyarms.learners.objective import Objective
+from manyarms.learners.objective import Objective, Ratio
 
 
 @every_learner
@@ -123,3 +123,12 @@ def test_rewards_too_large_are_an_error_and_not_infinity():
     logs = ma.LoggedData(np.ones((5, D)), np.zeros(5, int), np.full(5, 1e308), np.full(5, 1e-3), K)
     with pytest.raises(errors.NumericalError, match="Rescale"):
         ma.IPSLearner().learn(logs)
+
+
+def test_a_batch_without_any_weight_has_a_ratio_of_zero_and_no_slope():
+    value, slope = Ratio().combined(np.zeros(2))
+    assert value == 0.0 and slope.tolist() == [0.0, 0.0]
+    # Elsewhere it is a / b with its derivatives.
+    value, slope = Ratio().combined(np.array([3.0, 4.0]))
+    assert value == 0.75
+    np.testing.assert_allclose(slope, [1 / 4, -3 / 16])

@@ -52,3 +52,9 @@ def test_means_that_overflow_are_reported():
     posterior = ma.fit(ma.LoggedData(np.ones((2, 1)), [0, 1], [0, 1]), ma.priors.independent(2, dim=1), ma.Bernoulli())
     with pytest.raises(NumericalError, match="overflow"):
         ma.Greedy(posterior).top_k(np.full((1, 1), 1e300), 1)
+
+
+def test_no_entries_reach_no_floor():
+    for shape in ((0, 5), (3, 0)):
+        rows, columns = reaches(np.zeros(shape[0]), np.zeros(shape), np.ones(shape))
+        assert rows.tolist() == columns.tolist() == []

@@ -7,7 +7,7 @@ from scipy.special import expit
 from small_purchases import SHOP, bought, flat
 
 import manyarms as ma
-from manyarms.errors import DataTypeError, RangeError
+from manyarms.errors import DataTypeError, InputError, RangeError
 
 
 def test_an_action_shown_but_never_bought_is_unsupported():
@@ -93,3 +93,16 @@ def test_estimators_take_a_hurdle():
     assert crossed.value == pytest.approx(doubly, abs=3 * crossed.std)
     with pytest.raises(DataTypeError, match="Gaussian or StudentT"):
         ma.DRLearner(posterior).learn(test)
+
+
+def test_a_hurdle_starts_from_an_earlier_one_and_has_one_prior_or_two():
+    rng = np.random.default_rng(0)
+    x, actions = rng.normal(size=(150, 2)), rng.integers(4, size=150)
+    spend = np.where(rng.random(150) < 0.5, np.exp(0.3 * rng.normal(size=150)), 0.0)
+    logs, prior = ma.LoggedData(x, actions, spend, n_actions=4), ma.priors.independent(4, dim=2)
+    first = ma.fit(logs, prior, ma.Hurdle(), tolerance=1e-10)
+    again = ma.fit(logs, (prior, prior), ma.Hurdle(), start=first, tolerance=1e-10)
+    assert len(again.occurs.trace) < len(first.occurs.trace)
+    np.testing.assert_allclose(again.expected_reward(x), first.expected_reward(x), rtol=1e-5)
+    with pytest.raises(InputError, match="prior must be one prior, or a pair for a hurdle; got 3"):
+        ma.fit(logs, (prior, prior, prior), ma.Hurdle())

@@ -10,6 +10,7 @@ from scipy.special import expit, log_expit
 from scipy.stats import multivariate_normal, norm
 
 import manyarms as ma
+from manyarms.errors import NonFiniteError
 from manyarms.nonlinear import NonlinearHierarchy, fit_nonlinear, sample_posterior
 from manyarms.nonlinear.nonlinear_hierarchy import as_hierarchy
 
@@ -201,3 +202,13 @@ def test_a_step_into_overflow_is_shortened():
     posterior = fit_nonlinear(logs, hierarchy, ma.Gaussian(0.1))
     assert posterior.converged
     assert_allclose(posterior.latent_mode, np.log(3.0), atol=0.05)
+
+
+def test_a_function_that_is_finite_nowhere_beside_the_start_is_named():
+    logs = ma.LoggedData(np.ones((5, 1)), np.zeros(5, dtype=int), np.full(5, 3.0), n_actions=1)
+    hierarchy = NonlinearHierarchy(
+        [0.0], 1.0, lambda psi, a: np.full((len(a), 1), 0.0 if psi[0] == 0.0 else np.inf), 0.01, n_actions=1, dim=1,
+        jacobian=lambda psi, a: np.ones((len(a), 1, 1)),
+    )  # fmt: skip
+    with pytest.raises(NonFiniteError, match="must return finite numbers; action 0 has inf at latent"):
+        fit_nonlinear(logs, hierarchy, ma.Gaussian(0.1))

@@ -7,8 +7,9 @@ from numpy.testing import assert_allclose
 from oracles import DenseJoint, DenseProblem
 
 import manyarms as ma
-from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
+from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError, TooLargeError
 from manyarms.nonlinear import Layer, NonlinearHierarchy, chain, fit_nonlinear, sample_posterior
+from manyarms.nonlinear.nonlinear_hierarchy import as_hierarchy
 
 
 def test_a_chain_of_linear_layers_is_the_collapsed_linear_hierarchy():
@@ -147,3 +148,15 @@ def test_a_sample_is_one_draw_unless_more_are_asked_for():
     hierarchy = Example("tanh").hierarchy
     assert hierarchy.sample(np.random.default_rng(0)).shape == (1, 12, 2)
     assert hierarchy.sample(np.random.default_rng(0), 3, actions=[4, 4, 1]).shape == (3, 3, 2)
+
+
+def test_jacobians_are_refused_where_they_would_be_too_large_and_empty_without_actions(monkeypatch, unchecked):
+    example = Example("tanh")
+    assert example.hierarchy.jacobian(np.zeros(3), np.arange(0)).shape == (0, 2, 3)
+    assert repr(example.hierarchy).startswith("NonlinearHierarchy(12 actions, d=2, latent_dim=3, ")
+    monkeypatch.setattr("manyarms.nonlinear.nonlinear_hierarchy.MAX_DENSE", 35)
+    assert example.hierarchy.jacobian(np.zeros(3), np.arange(5)).shape == (5, 2, 3)
+    with pytest.raises(TooLargeError, match=r"Jacobians of 6 actions are 2 x 3 numbers each.*Use sample_posterior"):
+        example.hierarchy.jacobian(np.zeros(3), np.arange(6))
+    with pytest.raises(DataTypeError, match="must be a NonlinearHierarchy or a HierarchicalGaussian; got ndarray"):
+        as_hierarchy(np.ones(3))

@@ -10,6 +10,7 @@ from scipy.stats import chi2, kstest, multivariate_t, poisson
 from scipy.stats import t as student
 
 import manyarms as ma
+from manyarms.errors import TooLargeError
 from manyarms.likelihoods import Bernoulli, Poisson, StudentT
 from manyarms.nonlinear import NonlinearHierarchy, fit_nonlinear, sample_posterior
 from manyarms.nonlinear import posterior_sampler as kernels
@@ -264,3 +265,44 @@ def test_a_hundred_effective_draws_are_enough_and_fewer_are_not():
     assert _convergence_warnings("the value", np.zeros((2, 50, 1))) == ()
     (warning,) = _convergence_warnings("the value", np.zeros((2, 48, 1)))
     assert "worth only 96" in warning
+
+
+def test_chains_too_short_to_be_compared_are_worth_an_unknown_number_of_draws():
+    short = np.random.default_rng(0).normal(size=(2, 3, 4))
+    assert np.isnan(r_hat(short)).all() and np.isnan(effective_draws(short)).all() and r_hat(short).shape == (4,)
+    assert len(_convergence_warnings("the latent", short)) == 2
+    assert _convergence_warnings("the latent", np.zeros((2, 50, 0))) == ()
+
+
+def test_a_slice_that_shrinks_to_nothing_stays_where_it_is():
+    tried = []
+
+    def nowhere(angle):
+        tried.append(angle)
+        return -np.inf, "elsewhere"
+
+    current = (1.5, "here")
+    assert kernels._slice_one(nowhere, current, np.random.default_rng(0)) is current
+    # The interval closes around the current point, which is at zero.
+    assert abs(tried[-1]) < 1e-3 < abs(tried[0])
+
+
+def test_draws_say_what_they_are_worth_and_refuse_to_be_too_many(monkeypatch, unchecked):
+    example = Example("tanh", n_rounds=30)
+    draws = sample_posterior(
+        example.logs(), example.hierarchy, ma.Gaussian(0.5), 16, rng=np.random.default_rng(0), warmup=3, n_chains=2
+    )
+    worth = float(draws.effective_draws.min())
+    assert repr(draws) == f"PosteriorDraws(2 chains of 8, latent_dim=3, worth {worth:.4g} draws)"
+    values = draws.drawn_values(ma.Uniform(12), example.x)
+    by_hand = np.einsum("nd,sad->sna", example.x, draws.action_weights(np.arange(12))).mean(axis=(1, 2))
+    assert_allclose(values, by_hand, rtol=1e-10)
+    monkeypatch.setattr("manyarms.nonlinear.posterior_draws.MAX_KEPT", 16 * 3 * 2)
+    assert draws.action_weights([0, 1, 2]).shape == (16, 3, 2)
+    with pytest.raises(TooLargeError, match=r"16 draws of 4 actions are more than 96 numbers\. Ask for fewer actions"):
+        draws.action_weights([0, 1, 2, 3])
+    monkeypatch.setattr(kernels, "MAX_KEPT", 100)
+    with pytest.raises(TooLargeError, match=r"draws of the weights of .* seen actions.*with a larger thin="):
+        sample_posterior(
+            example.logs(example.clicks), example.hierarchy, Bernoulli(), 16, rng=np.random.default_rng(0), n_chains=2
+        )

@@ -124,5 +124,9 @@ def test_limits_that_cannot_hold_are_named():
         ma.CappedPolicy(posterior, x, budgets=1.0, costs=[1.0])
     with pytest.raises(RangeError, match="max_share must not be negative"):
         ma.CappedPolicy(posterior, x, max_share=-0.1)
+    with pytest.raises(InfeasibleError, match=r"the budget of e \(0.01\), 3 other budgets"):
+        ma.CappedPolicy(posterior, x, budgets=dict.fromkeys("abcdefgh", 0.01), categories=list("abcdefgh"))
+    with pytest.raises(ShapeError, match="contexts must have at least one row"):
+        ma.CappedPolicy(posterior, x[:0])
     with pytest.raises(InputError, match="price needs the costs"):
         ma.CappedPolicy(posterior, x, price=1.0)

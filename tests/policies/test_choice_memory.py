@@ -105,3 +105,14 @@ def test_the_oldest_choices_are_forgotten_first(monkeypatch):
         memory.remember(np.full((1, 2), float(number)), np.array([number]))
     _, known = memory.recall(np.arange(4.0)[:, None] * np.ones(2))
     assert known.tolist() == [False, True, True, True]
+
+
+@pytest.mark.parametrize("n_rows", [0, 9])
+def test_no_contexts_and_too_many_are_not_remembered(monkeypatch, n_rows):
+    monkeypatch.setattr("manyarms.policies.choice_memory.MAX_NUMBERS", 16)
+    memory, x = ChoiceMemory(), np.random.default_rng(0).normal(size=(9, 2))
+    memory.remember(x[:8], np.arange(8))
+    memory.remember(x[:n_rows], np.full(n_rows, 5))
+    actions, known = memory.recall(x)
+    assert_array_equal(known, np.arange(9) < 8)
+    assert_array_equal(actions[:8], np.arange(8))

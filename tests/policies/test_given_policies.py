@@ -9,7 +9,16 @@ import pytest
 from numpy.testing import assert_allclose
 
 import manyarms as ma
-from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, PropensityError, RangeError
+from manyarms.errors import (
+    ActionError,
+    DataTypeError,
+    InputError,
+    NonFiniteError,
+    PropensityError,
+    RangeError,
+    ShapeError,
+    TooLargeError,
+)
 
 IDS = ["tea", "mug", "pot", "jam", "007"]
 CATALOG = ma.Catalog(IDS, categories=["a", "a", "b", "b", "b"])
@@ -81,6 +90,21 @@ def test_ranks_and_row_numbers_are_read_as_score_writes_them():
     assert_allclose(policy.probabilities(pa.table({"age": [1.0] * 4})), expected)
 
 
+def test_a_table_without_keys_is_looked_up_by_a_column_of_row_numbers():
+    picks = pd.DataFrame({"row": [0, 1, 2], "action": ["tea", "pot", "jam"]})
+    policy = ma.LookupPolicy(picks, None, CATALOG)
+    assert policy.actions(pa.table({"age": [1.0, 2.0, 3.0]})).tolist() == [0, 2, 3]
+    # A part of a log, in another order, says which rows these are.
+    assert policy.actions(pa.table({"row": [2, 0, 2]})).tolist() == [3, 0, 3]
+
+
+def test_a_list_of_picks_per_key_shares_the_weights_of_its_positions():
+    picks = pd.DataFrame({"city": ["Riga", "Oslo"], "top": ["tea|mug|jam", "pot"]})
+    policy = ma.LookupPolicy(picks, "city", CATALOG, action="top", position_weights=[2, 1, 1])
+    table = pa.table({"city": ["Oslo", "Riga"]})
+    assert_allclose(policy.probabilities(table), [[0, 0, 1, 0, 0], [0.5, 0.25, 0, 0.25, 0]])
+
+
 def test_the_key_other_holds_for_keys_that_are_not_listed():
     picks = pd.DataFrame({"user": ["ann", "(other)"], "action": ["mug", "tea"]})
     policy = ma.LookupPolicy(picks, "user", CATALOG)
@@ -110,6 +134,30 @@ def test_a_function_that_returns_an_ineligible_id_is_refused():
     assert_allclose(policy.probabilities(df, eligible=np.eye(5, dtype=bool)[:2]), np.eye(5)[:2])
     with pytest.raises(InputError, match="row 1"):
         policy.probabilities(df, eligible=np.eye(5, dtype=bool)[[0, 0]])
+
+
+def test_a_function_gets_the_numbers_of_a_file_as_numbers(tmp_path):
+    df = frame(30).assign(code=[f"{k % 5:03d}" for k in range(30)])
+    df.to_csv(tmp_path / "log.csv", index=False)
+    posterior = ma.fit(ma.read_logs(df, ["age"], "item", "reward", catalog=CATALOG), ma.priors.independent(5, dim=2))
+    stream = ma.read_logs(
+        tmp_path / "log.csv", ["age"], "item", "reward", catalog=CATALOG, features=posterior.features, keep=["code"]
+    )
+    policy = ma.CallablePolicy(lambda rows: [IDS[code] for code in rows["code"].to_pylist()], CATALOG, columns=["code"])
+    expected = posterior.expected_reward(df)[np.arange(30), np.arange(30) % 5].mean()
+    assert_allclose(posterior.value(policy, stream).value, expected, rtol=1e-12)
+
+
+def test_the_mass_of_a_given_policy_is_the_mean_of_its_choices():
+    df = frame()
+    weights = np.arange(N) % 3
+    counted = np.average(one_hot(df["new"]), axis=0, weights=weights)
+    policy = ma.ColumnPolicy("new", CATALOG)
+    means = np.arange(5.0)[:, None]
+    mass, values = policy.profile(df, means, weights=weights.astype(float))
+    assert_allclose(np.bincount(mass.actions, weights=mass.probability, minlength=5), counted)
+    assert_allclose(mass.vectors[:, 0], mass.probability)
+    assert_allclose(values, [IDS.index(name) for name in df["new"]])
 
 
 def test_shares_are_one_distribution_for_all_rows():
@@ -241,6 +289,39 @@ BAD = {
         lambda: ma.LookupPolicy(
             pd.DataFrame({"u": ["a", "a"], "action": ["tea", "mug"], "r": [1, 2]}), "u", CATALOG, rank="r"),
         InputError, "position_weights"),
+    "two ways": (
+        lambda: ma.LookupPolicy(
+            pd.DataFrame({"u": ["a"], "action": ["tea"], "p": [1.0], "r": [1]}), "u", CATALOG, probability="p",
+            rank="r"),
+        InputError, "probability and rank exclude one another. Name one of them"),
+    "negative": (
+        lambda: ma.LookupPolicy(
+            pd.DataFrame({"u": ["a", "a"], "action": ["tea", "mug"], "p": [1.5, -0.5]}), "u", CATALOG,
+            probability="p"),
+        PropensityError, "row 1 of the table of the policy has the probability -0.5. Clip and renormalise"),
+    "same rank": (
+        lambda: ma.LookupPolicy(
+            pd.DataFrame({"u": ["a", "b", "a"], "action": ["tea", "mug", "pot"], "r": [1, 1, 1]}), "u", CATALOG,
+            rank="r", position_weights=[1, 1]),
+        InputError, "row 2 of the table of the policy has the rank of another pick for u 'a'. Give each pick"),
+    "too many keys": (
+        lambda: ma.LookupPolicy(
+            pd.DataFrame({name: np.arange(2000) for name in "abcdef"} | {"action": ["tea"] * 2000}), list("abcdef"),
+            CATALOG),
+        TooLargeError, "too many combinations. Join them into one column"),
+    "table of a function": (
+        lambda: ma.LookupPolicy(lambda rows: rows, "u", CATALOG), DataTypeError, "table must be a table or a file"),
+    "an empty list": (
+        lambda: ma.ColumnPolicy("t", CATALOG, position_weights=[1]).actions(pa.table({"t": [["tea"], [], ["mug"]]})),
+        NonFiniteError, "column t has an empty list in row 1. Fill it in"),
+    "item twice in shares": (
+        lambda: ma.TablePolicy.from_shares(
+            pd.DataFrame({"action": ["tea", "mug", "tea"], "share": [0.5, 0.2, 0.3]}), CATALOG),
+        InputError, "row 2 of the table of the policy names the same action as row 0. Add their shares up"),
+    "no actions": (lambda: ma.TablePolicy(np.ones((3, 0))), ShapeError, "probabilities must have at least one action"),
+    "a result that is no column": (
+        lambda: ma.CallablePolicy(lambda rows: [["tea"], ["mug", "pot"]], CATALOG).actions(frame(2)),
+        DataTypeError, "the result of the function must be one id per row; <lambda> returned a list. Return a list"),
     "shares": (
         lambda: ma.TablePolicy.from_shares(pd.DataFrame({"action": ["tea"], "share": [0.9]}), CATALOG),
         PropensityError, "sum to 0.9"),

@@ -8,6 +8,12 @@ from manyarms.errors import InputError, PropensityError, ShapeError
 from manyarms.policies.most_informative import MostInformative
 
 
+def by_catalog(ids):
+    """The posterior of a few rounds whose actions have these ids."""
+    logs = ma.LoggedData(np.ones((3, 2)), [0, 1, 2], np.ones(3), catalog=ma.Catalog(list(ids)))
+    return ma.fit(logs, ma.priors.independent(3, dim=2))
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
@@ -40,6 +46,12 @@ def test_a_mixture_follows_the_rows_of_its_parts(rng):
     )
 
 
+@pytest.mark.parametrize("shown", [[2, 0, 3], [0, 0, 3]])
+def test_the_vectors_of_the_most_informative_policy_belong_to_distinct_ascending_actions(shown):
+    with pytest.raises(ShapeError, match="shown must be distinct actions in ascending order, at least one"):
+        MostInformative(np.ones((3, 2)), shown, 5)
+
+
 @pytest.mark.parametrize("among", [None, [1, 2, 4]])
 def test_the_most_informative_action_has_the_largest_score(parts, among):
     contexts, policies = parts
@@ -60,6 +72,24 @@ def test_the_most_informative_action_has_the_largest_score(parts, among):
         ([ma.Uniform(3), ma.Uniform(3)], [1.5, -0.5], PropensityError, "row 1 has -0.5"),
         ([ma.Uniform(3), ma.Uniform(4)], [0.5, 0.5], ShapeError, "policies have 4 and 3 actions"),
         ([], [], InputError, "at least one policy"),
+        (
+            [ma.LinearSoftmax(np.ones((3, 2))), ma.LinearSoftmax(np.ones((3, 4)))],
+            [0.5, 0.5],
+            InputError,
+            "policies differ in their dim. Mix policies that take the same contexts",
+        ),
+        (
+            [ma.ColumnPolicy("a", ma.Catalog(list(ids))) for ids in ("xyz", "xzy")],
+            [0.5, 0.5],
+            InputError,
+            "policies differ in their",
+        ),
+        (
+            [ma.Greedy(by_catalog("xyz")), ma.Greedy(by_catalog("xzy"))],
+            [0.5, 0.5],
+            InputError,
+            "policies differ in their catalogs. Mix policies on the same catalog",
+        ),
     ],
 )
 def test_bad_shares_are_refused(policies, shares, error, message):

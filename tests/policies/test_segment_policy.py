@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from numpy.testing import assert_allclose
 
@@ -69,6 +70,30 @@ def test_a_model_file_keeps_the_names_of_actions(parts, tmp_path):
     assert grown.names.tolist() == [*catalog.names.tolist(), None]
 
 
+def test_a_policy_by_context_column_is_evaluated_on_a_stream(parts, tmp_path):
+    table, logs, posterior = parts
+    pq.write_table(table, tmp_path / "log.parquet")
+    stream = ma.read_logs(
+        tmp_path / "log.parquet", ["age", "country"], "item", "reward", features=logs.features, n_actions=K
+    )
+    mixed = ma.Mixture([ma.Greedy(posterior), ma.Uniform(K)], [0.5, 0.5])
+    policy = ma.SegmentPolicy(mixed, ma.Greedy(posterior), "country", ["de"])
+    expected = posterior.expected_reward(logs.contexts)
+    by_hand = expected.max(axis=1)
+    halved = 0.5 * by_hand + 0.5 * expected.mean(axis=1)
+    by_hand = np.where(np.array(table["country"].to_pylist()) == "de", halved, by_hand)
+    assert_allclose(posterior.value(policy, stream).value, by_hand.mean(), rtol=1e-10)
+    assert_allclose(posterior.value(mixed, stream).value, (expected.max(axis=1) + expected.mean(axis=1)).mean() / 2)
+
+
+def test_a_policy_for_no_rows_chooses_nothing(parts):
+    table, logs, posterior = parts
+    rows = ma.TablePolicy(np.eye(K)[logs.actions])
+    policy = ma.SegmentPolicy(rows, ma.Greedy(posterior), np.array(table["country"].to_pylist()), ["de"])
+    nobody = np.empty(0, dtype=np.int64)
+    assert policy.take(nobody).probabilities(logs.contexts[nobody]).shape == (0, K)
+
+
 def test_wrong_arguments_are_refused(parts, tmp_path):
     table, logs, posterior = parts
     greedy, labels = ma.Greedy(posterior), np.array(table["country"].to_pylist())
@@ -76,6 +101,10 @@ def test_wrong_arguments_are_refused(parts, tmp_path):
         ma.SegmentPolicy(greedy, ma.Uniform(K), labels, ["de"]).save(tmp_path / "x")
     with pytest.raises(InputError, match="otherwise repeats the rows of a log"):
         ma.SegmentPolicy(greedy, ma.Logged(logs), "country", ["de"])
+    other = ma.read_logs(table, context=["country"], action="item", reward="reward")
+    elsewhere = ma.Greedy(ma.fit(other, ma.priors.independent(K, dim=other.dim)))
+    with pytest.raises(InputError, match="otherwise was learned with another feature map than policy"):
+        ma.SegmentPolicy(greedy, elsewhere, "country", ["de"])
     table_of_rows = ma.TablePolicy(np.eye(K)[logs.actions])
     with pytest.raises(InputError, match="'age', which is not a categorical context column"):
         ma.SegmentPolicy(greedy, ma.Uniform(K), "age", ["de"])

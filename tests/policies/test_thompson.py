@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from device_cases import stand_in
 from numpy.testing import assert_allclose
 
 import manyarms as ma
 from manyarms._base.rng import hashed_uniforms
+from manyarms.errors import InputError
 from manyarms.policies import thompson
 
 N_ACTIONS, N_DRAWS = 90, 20_000
@@ -71,6 +73,40 @@ def test_draws_at_once_are_the_same_for_few_pairs_at_a_time(monkeypatch):
     monkeypatch.setattr(ma.Thompson, "_winners", lambda self, x, draws, f, _, e: winners(self, x, draws, f, 4, e))
     assert np.array_equal(drawn()[0], shares_at_once)
     assert np.array_equal(drawn()[1], sample_at_once)
+
+
+def test_chunks_without_an_eligible_action_change_no_draw(monkeypatch):
+    monkeypatch.setattr(thompson, "ACTIONS_PER_CHUNK", 8)
+    posterior, x = fitted()
+    # The eligible actions are in the first and the last of a dozen chunks of eight.
+    few = np.array([2, 5, 88])
+    policy = ma.Thompson(posterior, 400, rng=np.random.default_rng(3))
+    assert_allclose(policy.probabilities(x, eligible=[few] * 3)[:, few].sum(axis=1), 1.0)
+    scores = np.concatenate(
+        [np.einsum("nd,skd->snk", x, theta) for _, (theta,), _ in policy._draws(None, None)], axis=2
+    )[:, :, few]
+    shares = np.stack([np.bincount(winners, minlength=3) for winners in scores.argmax(axis=2).T]) / 400
+    assert_allclose(policy.probabilities(x, eligible=[few] * 3)[:, few], shares, atol=1e-12)
+
+
+def test_no_rows_get_no_samples():
+    posterior, x = fitted()
+    policy = ma.Thompson(posterior, 5, rng=np.random.default_rng(0))
+    assert policy.sample(x[:0], np.random.default_rng(0)).tolist() == []
+
+
+def test_a_gpu_is_refused_for_a_posterior_of_two_parts(monkeypatch):
+    for policy in ("thompson", "pessimistic"):
+        stand_in(monkeypatch, f"manyarms.policies.{policy}")
+    rng = np.random.default_rng(0)
+    spend = np.where(rng.random(60) < 0.5, 0.0, 1.0 + rng.random(60))
+    logs = ma.LoggedData(rng.normal(size=(60, 2)), rng.integers(3, size=60), spend, n_actions=3)
+    posterior = ma.fit(logs, ma.priors.independent(3, dim=2), ma.Hurdle())
+    words = 'single set of Gaussian weights. Use device="cpu" for this posterior'
+    with pytest.raises(InputError, match=words):
+        ma.Thompson(posterior, 5, rng=rng, device="cuda").probabilities(logs.contexts)
+    with pytest.raises(InputError, match=words):
+        ma.Pessimistic(posterior, device="cuda").actions(logs.contexts)
 
 
 @pytest.mark.parametrize("purpose", [0, 1])

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import manyarms as ma
-from manyarms.errors import InputError, ManyarmsError, NumericalError
+from manyarms.errors import InputError, ManyarmsError, NumericalError, OutputFileError
 
 K, D = 400, 5
 
@@ -141,7 +141,7 @@ def test_what_has_no_vectors_is_refused():
         huge.item_vectors()
 
 
-def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path):
+def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("mine")
     items = draw_shop(10).item_vectors()
     with pytest.raises(ManyarmsError, match="must name a folder"):
@@ -150,3 +150,10 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(InputError, match=r"the catalog has the id \('a', 1\). Use texts"):
         odd.write(tmp_path / "index")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+    def full(self, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(tmp_path), "mkdir", full)
+    with pytest.raises(OutputFileError, match="index could not be written: No space left"):
+        items.write(tmp_path / "index")

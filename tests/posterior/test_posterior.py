@@ -10,6 +10,7 @@ from problems import make_problem, recipes
 from sklearn.linear_model import Ridge
 
 import manyarms as ma
+from manyarms.errors import NumericalError
 from manyarms.inference import latent_posterior as latent
 from manyarms.linalg import indexing
 
@@ -513,3 +514,21 @@ def test_rounding_that_moves_the_mean_of_collinear_features_is_warned_about(gap,
         shift = max(abs(float((mpmath.mpf(found[i]) - mean[i]) / mpmath.sqrt(cov[i, i]))) for i in range(3))
     assert (shift > 0.01) == warned
     assert any("collinear" in text for text in posterior.warnings) == warned
+
+
+def test_evidence_on_the_latent_that_overflows_in_sums_is_refused(monkeypatch):
+    monkeypatch.setattr(latent, "QR_BUDGET", 0)
+    prior = ma.HierarchicalGaussian(np.zeros(2), 1e200, np.ones((3, 1, 2)), 0.0)
+    logs = ma.LoggedData(np.full((6, 1), 1e80), np.arange(6) % 3, np.ones(6), n_actions=3)
+    with pytest.raises(NumericalError, match=r"the evidence on the latent parameter overflows\. Rescale contexts"):
+        ma.fit(logs, prior, ma.Gaussian(1.0))
+
+
+def test_one_group_of_contexts_claims_no_error_of_contexts():
+    problem = big_problem(0)
+    contexts = np.random.default_rng(0).normal(size=(6, problem.prior.dim))
+    posterior, policy = problem.fit(), ma.Uniform(problem.prior.n_actions)
+    one = posterior.value(policy, contexts, groups=np.zeros(6, dtype=int))
+    two = posterior.value(policy, contexts, groups=np.arange(6) % 2)
+    assert not one.context_std and two.context_std > 0
+    assert one.value == two.value

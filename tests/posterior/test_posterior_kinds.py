@@ -280,3 +280,29 @@ def test_a_sharded_posterior_is_found_from_another_folder(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path / "other")
     expected = ma.fit(draw_logs("linear"), categories_prior()).reward_std(np.ones((1, D)), [0])
     assert_allclose(posterior.reward_std(np.ones((1, D)), [0]), expected, rtol=1e-9)
+
+
+def test_a_sharded_fit_that_cannot_be_is_refused_and_one_without_rounds_is_the_prior(tmp_path):
+    logs, prior = draw_logs("linear"), categories_prior()
+    for words, arguments, out in (
+        (r"Bernoulli needs several passes.*Use fit\(\)", (draw_logs("clicks"), prior, ma.Bernoulli()), "a"),
+        ("prior must not be an earlier posterior", (logs, ma.fit(logs, prior).weights), "a"),
+    ):
+        with pytest.raises(ma.errors.InputError, match=words):
+            ma.fit_sharded(*arguments, out=tmp_path / out)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ma.errors.OutputFileError, match=r"cannot be a folder: .*Name another folder"):
+        ma.fit_sharded(logs, prior, out=tmp_path / "file" / "shards")
+    fitted = ma.fit_sharded(logs, prior, ma.Gaussian(0.5), out=tmp_path / "shards")
+    assert repr(fitted) == (
+        f"ShardedPosterior(5 actions seen, d'=4, log evidence {fitted.log_evidence:.6g}, in {tmp_path / 'shards'})"
+    )
+    # The last action was never logged, so nothing of it is in the files.
+    alone = ma.TablePolicy(np.eye(K)[K - 1])
+    whole = ma.fit(logs, prior, ma.Gaussian(0.5))
+    assert_allclose(fitted.value(alone, contexts()).value, whole.value(alone, contexts()).value)
+    empty = ma.fit_sharded(logs.take(np.arange(0)), prior, out=tmp_path / "empty")
+    assert empty.seen_actions[0].tolist() == [] and empty.n_seen == 0
+    assert_allclose(empty.value(alone, contexts()).posterior_std, ma.fit(logs.take(np.arange(0)), prior).value(
+        alone, contexts()
+    ).posterior_std)  # fmt: skip

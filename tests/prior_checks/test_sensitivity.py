@@ -165,3 +165,35 @@ def test_sensitivity_of_other_rewards_is_that_of_refits(likelihood, with_baselin
         double = value(**{name: 2.0})
         assert component.move == pytest.approx((double.value - plain.value) / plain.posterior_std, rel=1e-3, abs=1e-4)
         assert component.std_ratio == pytest.approx(double.posterior_std / plain.posterior_std, rel=1e-4)
+
+
+def test_the_sensitivity_of_amounts_needs_no_rounds():
+    """Under LogNormal fits are exact, though rewards are not linear: refits from the posterior alone."""
+    rounds = draw_events(np.random.default_rng(2), BY_CATEGORY, ma.LogNormal(1.0), 300)
+    posterior = ma.fit(rounds, BY_CATEGORY, ma.LogNormal(0.4))
+    x, policy = rounds.contexts[:9], ma.Uniform(40)
+
+    def value(prior_power=1.0, likelihood_power=1.0):
+        prior = priors.from_categories(
+            CATEGORIES, dim=2, effect_std=prior_power**-0.5, action_std=0.5 * prior_power**-0.5
+        )
+        weighted = ma.LoggedData(
+            rounds.contexts, rounds.actions, rounds.rewards, n_actions=40, weights=np.full(300, likelihood_power)
+        )
+        return ma.fit(weighted, prior, ma.LogNormal(0.4)).value(policy, x)
+
+    found, plain = prior_sensitivity(posterior, policy, x), value()
+    assert (found.value, found.std) == (pytest.approx(plain.value), pytest.approx(plain.posterior_std))
+    for component, name in ((found.prior, "prior_power"), (found.likelihood, "likelihood_power")):
+        double = value(**{name: 2.0})
+        assert component.move == pytest.approx((double.value - plain.value) / plain.posterior_std, rel=1e-3, abs=1e-4)
+
+
+def test_a_gain_that_cannot_vary_is_not_sensitive_and_posteriors_of_posteriors_are_refused():
+    clicks = draw_events(np.random.default_rng(2), BY_CATEGORY, ma.Bernoulli(), 300)
+    posterior = ma.fit(clicks, BY_CATEGORY, ma.Bernoulli(), tolerance=1e-10, max_iterations=500)
+    same = prior_sensitivity(posterior, ma.Uniform(40), clicks.contexts[:9], baseline=ma.Uniform(40), logs=clicks)
+    assert (same.value, same.std, same.prior.sensitivity, same.likelihood.sensitivity) == (0.0, 0.0, 0.0, 0.0)
+    later = ma.fit(clicks, posterior.weights, ma.Bernoulli())
+    with pytest.raises(ma.errors.InputError, match="Fit all rounds on the first prior"):
+        prior_sensitivity(later, ma.Uniform(40), clicks.contexts[:9], logs=clicks)

@@ -126,6 +126,30 @@ def test_a_stream_is_sampled_evenly_and_gives_the_same_kind(tmp_path, monkeypatc
     assert abs(places.mean() - 1499.5) < 4 * 3000 / np.sqrt(12 * 500)
 
 
+def test_the_sample_of_a_stream_is_spread_evenly_and_the_same_at_every_call(tmp_path, monkeypatch):
+    monkeypatch.setattr("manyarms.logs.log_stream.BATCH", 128)
+    table = {"row": np.arange(3000.0), "a": np.arange(3000) % K, "r": np.zeros(3000)}
+    pq.write_table(pa.table(table), tmp_path / "logs.parquet", row_group_size=100)
+    stream = ma.read_logs(tmp_path / "logs.parquet", ["row"], "a", "r", n_actions=K)
+
+    def places(n):
+        return (_sample(stream, n).contexts[:, 1] * table["row"].std() + 1499.5).round().astype(int)
+
+    drawn = places(300)
+    assert len(drawn) == 300 and (np.diff(drawn) > 0).all()
+    assert (_sample(stream, 300).actions == drawn % K).all()
+    assert (places(300) == drawn).all()
+    # Each tenth of the rows has 30 of them, give or take four standard deviations.
+    assert (np.abs(np.histogram(drawn, bins=10, range=(0, 3000))[0] - 30) < 4 * np.sqrt(27)).all()
+    assert (places(5000) == np.arange(3000)).all()
+
+
+def test_embeddings_that_are_all_alike_are_no_candidate():
+    alike = ma.Catalog(range(K), categories=np.arange(K) % 5, embeddings=np.ones((K, 2)))
+    candidates = module._candidates(alike, lambda kind: ma.priors.from_catalog(alike, kind, dim=2, shared_std=1.0))
+    assert list(candidates)[:2] == ["independent", "categories"] and "linear-embeddings" not in candidates
+
+
 def test_names_that_cannot_be_learned_are_refused():
     logs = world()
     # Our own checks speak, rather than those of the types.

@@ -57,7 +57,7 @@ def test_comparison_is_the_brute_force_one(grouped):
     np.testing.assert_allclose(other.difference, paired.mean(), rtol=1e-8)
     np.testing.assert_allclose(other.error, np.sqrt(np.sum(clusters**2) * n / (n - 1)) / 60, rtol=1e-8)
     assert (best.difference, best.verdict) == (0.0, "best")
-    assert found.best == best.name
+    assert found.best == best.name and len(found) == len(expected)
     np.testing.assert_allclose(other.evidence_difference, expected[other.name][0] - expected[best.name][0], rtol=1e-7)
 
 

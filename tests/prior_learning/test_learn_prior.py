@@ -1,6 +1,10 @@
 """Empirical Bayes: the evidence of a prior, its gradient and its maximum, against evidence written out densely."""
 
+from dataclasses import replace
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
@@ -8,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 import manyarms as ma
 from manyarms.errors import InputError, NumericalError
-from manyarms.prior_learning.evidence import ExactEvidence
+from manyarms.prior_learning.evidence import ExactEvidence, evidence_of
 from manyarms.prior_learning.hyperparameters import Hyperparameters
 
 
@@ -476,3 +480,179 @@ def test_rewards_whose_squares_overflow_are_refused():
     logs = ma.LoggedData(np.ones((6, 2)), np.arange(6), np.full(6, 1e200), n_actions=6)
     with pytest.raises(NumericalError, match="overflow"):
         ma.learn_prior(logs, ma.priors.independent(6, dim=2), ma.Gaussian(1.0))
+
+
+def test_a_latent_covariance_written_out_is_learned_like_its_blocks():
+    rng = np.random.default_rng(0)
+    prior, weights = two_levels(rng, n_actions=20)
+    logs = draw_logs(rng, prior, 1.0, 150)
+    full = ma.HierarchicalGaussian(
+        np.zeros(32), np.eye(32), ma.MixedEffects(weights, 2), 0.5, effects=prior.effects
+    )  # fmt: skip
+    found, expected = ma.learn_prior(logs, full), ma.learn_prior(logs, prior)
+    assert [p.name for p in found.parameters] == [p.name for p in expected.parameters]
+    assert_allclose(found.eta, expected.eta, atol=1e-6)
+    assert_allclose(found.log_evidence, expected.log_evidence, rtol=1e-9)
+
+
+def test_standard_deviations_of_exactly_zero_stay_zero_and_it_is_said():
+    rng = np.random.default_rng(1)
+    weights = np.hstack([np.eye(4)[rng.integers(0, 4, 30)], np.eye(3)[rng.integers(0, 3, 30)]])
+    groups = (ma.EffectGroup("coarse", 4, 2), ma.EffectGroup("fine", 3, 2))
+    variances = np.repeat([1.0, 0.0], [8, 6])
+    prior = ma.HierarchicalGaussian(np.zeros(14), variances, ma.MixedEffects(weights, 2), 0.0, effects=groups)
+    learned = ma.learn_prior(draw_logs(rng, prior, 1.0, 150), prior)
+    assert "fine: a standard deviation of exactly 0 stays 0" in learned.notes
+    assert "actions: a standard deviation of exactly 0 stays 0" in learned.notes
+    assert [p.name for p in learned.parameters if "std" in p.name] == ["noise std", "coarse std"]
+    assert not np.diagonal(learned.prior.latent_cov)[8:].any()
+    assert not learned.prior.action_covariance.variances.any()
+
+
+def test_covariances_of_single_actions_are_learned_by_one_scale():
+    rng = np.random.default_rng(2)
+    roots = rng.normal(size=(30, 2, 2))
+    covs = roots @ roots.swapaxes(1, 2)
+    prior = ma.priors.independent(30, cov=covs)
+    learned = ma.learn_prior(draw_logs(rng, prior, 1.0, 300), prior, action_cov="diagonal", means="fixed")
+    assert "actions: each has its own covariance, so only a common scale is learned" in learned.notes
+    got = learned.prior.action_covariance.blocks(np.arange(30))
+    assert_allclose(got / np.trace(got, axis1=1, axis2=2).sum(), covs / np.trace(covs, axis1=1, axis2=2).sum())
+    (scale,) = np.unique((got / covs).round(9))
+
+    def evidence(factor):
+        scaled = ma.priors.independent(30, cov=factor * covs)
+        return ma.fit(learned.evidence._logs, scaled, learned.likelihood).log_evidence
+
+    # No other scale has more evidence, but for the weak prior that avoids zero.
+    values = [evidence(scale * factor) for factor in (0.25, 1.0, 4.0)]
+    assert values[1] == max(values)
+
+
+def test_one_standard_deviation_at_a_time_is_put_at_zero():
+    rng = np.random.default_rng(0)
+    prior, _ = two_levels(rng)
+    evidence = ExactEvidence(draw_logs(rng, prior, 0.8, 150), ma.Gaussian(), 40)
+    hyper = Hyperparameters(
+        prior, 0.9, evidence.seen, evidence.scale, effect_cov="diagonal", action_cov="diagonal", means="fixed",
+        learn_noise=True,
+    )  # fmt: skip
+    # Noise, two of actions, two of each level.
+    assert hyper.size == 7 and hyper.without(0) is None
+    eta = np.log(np.arange(1.0, 8.0))
+    reduced = hyper.without(4)
+    built, noise_std = reduced.build(np.delete(eta, 4))
+    assert reduced.size == 6 and noise_std == pytest.approx(1.0)
+    cov = np.diagonal(built.latent_cov)
+    assert_allclose(built.action_covariance.blocks(np.zeros(1, dtype=int))[0], np.diag([4.0, 9.0]))
+    assert_allclose(cov[:8], np.tile([16.0, 0.0], 4))
+    assert_allclose(cov[8:], np.tile([36.0, 49.0], 12))
+
+
+def test_effects_that_cancel_do_not_learn_their_mean():
+    rng = np.random.default_rng(5)
+    contrasts = np.where(rng.random((30, 1)) < 0.5, 1.0, -1.0) * [[1.0, -1.0]]
+    group = [ma.EffectGroup("contrast", 2, 2)]
+    prior = ma.HierarchicalGaussian(np.zeros(4), 1.0, ma.MixedEffects(contrasts, 2), 0.5, effects=group)
+    learned = ma.learn_prior(draw_logs(rng, prior, 1.0, 150), prior)
+    assert any(note.startswith("contrast: its effects move no logged action on the whole") for note in learned.notes)
+    assert not learned.prior.latent_mean.any()
+
+
+def test_a_search_cut_short_says_so():
+    rng = np.random.default_rng(4)
+    prior, _ = two_levels(rng)
+    learned = ma.learn_prior(draw_logs(rng, prior, 0.2, 300), prior, max_iterations=1)
+    assert not learned.converged
+    (note,) = (text for text in learned.notes if "had not converged" in text)
+    assert note == f"the search had not converged after {len(learned.trace)} iterations; allow more"
+
+
+def small_learned():
+    rng = np.random.default_rng(0)
+    prior = ma.priors.from_categories(rng.integers(0, 4, 20), dim=2)
+    logs = draw_logs(rng, prior, 1.0, 100)
+    return ma.learn_prior(logs, prior), logs
+
+
+def test_an_average_warns_of_what_was_put_at_zero_and_names_itself():
+    learned, logs = small_learned()
+    averaged = learned.averaged(8, rng=np.random.default_rng(1))
+    assert not learned.boundary
+    assert repr(averaged).startswith(f"AveragedPosterior(8 priors drawn, worth {averaged.effective_draws:.3g}; ")
+    certain = replace(learned, zeroed=("actions",))
+    assert certain.boundary
+    values = [
+        prior.averaged(8, rng=np.random.default_rng(1)).value(ma.Uniform(20), logs.contexts)
+        for prior in (learned, certain)
+    ]
+    assert values[0].value == values[1].value
+    assert [any("actions: put at zero" in text for text in value.warnings) for value in values] == [False, True]
+
+
+def test_draws_of_a_prior_at_which_the_arithmetic_fails_have_no_weight(monkeypatch):
+    learned, logs = small_learned()
+    policy, posterior = ma.Uniform(20), ExactEvidence.posterior
+    seen = []
+
+    def failing(some):
+        def solve(self, hyper, eta, **options):
+            seen.append(eta)
+            if some(len(seen)):
+                raise NumericalError("too far.", "Stay.")
+            return posterior(self, hyper, eta, **options)
+
+        return solve
+
+    monkeypatch.setattr(ExactEvidence, "posterior", failing(lambda count: count % 2 == 0))
+    assert len(learned.averaged(8, rng=np.random.default_rng(1)).draws) == 4
+    monkeypatch.setattr(ExactEvidence, "posterior", failing(lambda count: True))
+    nothing = learned.averaged(8, rng=np.random.default_rng(1)).value(policy, logs.contexts)
+    plain = learned.posterior.value(policy, logs.contexts)
+    assert_allclose([nothing.value, nothing.posterior_std], [plain.value, plain.posterior_std])
+
+
+def test_laplaces_evidence_has_the_slope_of_its_fits():
+    rng = np.random.default_rng(3)
+    prior = ma.priors.from_categories(rng.integers(0, 3, 12), dim=2)
+    logs = draw_logs(rng, prior, 1.0, 120)
+    clicks = ma.LoggedData(logs.contexts, logs.actions, (logs.rewards > 0).astype(float), n_actions=12)
+    likelihood = ma.Bernoulli("laplace")
+    evidence = evidence_of(clicks, likelihood, 12)
+    hyper = Hyperparameters(
+        prior, None, evidence.seen, evidence.scale, effect_cov="scale", action_cov="scale", means="fixed",
+        learn_noise=False,
+    )  # fmt: skip
+    eta = np.array([-0.3, 0.2])
+    value, slope = evidence.at(hyper, eta, avoid_boundary=False)
+
+    def objective(x):
+        # The actions' own spread comes first.
+        built = ma.HierarchicalGaussian(
+            prior.latent_mean, np.exp(2 * x[1]) * prior.latent_cov, prior.mixing, np.exp(2 * x[0])
+        )
+        return ma.fit(clicks, built, likelihood, tolerance=1e-12, max_iterations=500).log_evidence
+
+    step = 1e-3 * np.eye(2)
+    assert value == pytest.approx(objective(eta), abs=1e-5)
+    differences = [(objective(eta + row) - objective(eta - row)) / 2e-3 for row in step]
+    assert_allclose(slope, differences, rtol=1e-3, atol=1e-3)
+
+
+def test_sums_are_refused_where_rounds_are_needed():
+    with pytest.raises(InputError, match=r"logs must be rounds under Bernoulli; got Statistics\. Pass LoggedData"):
+        evidence_of(ma.Statistics.empty(3, 2), ma.Bernoulli(), 3)
+
+
+def test_rounds_of_weight_zero_teach_a_stream_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("manyarms.logs.log_stream.BATCH", 50)
+    rng = np.random.default_rng(0)
+    prior = ma.priors.from_categories(rng.integers(0, 4, 20), dim=2)
+    logs = draw_logs(rng, prior, 1.0, 200)
+    weights = np.ones(200)
+    weights[:60] = 0.0
+    table = {"x": logs.contexts[:, 1], "a": logs.actions, "r": logs.rewards, "w": weights}
+    pq.write_table(pa.table(table), tmp_path / "logs.parquet", row_group_size=50)
+    stream = ma.read_logs(tmp_path / "logs.parquet", ["x"], "a", "r", weight="w", n_actions=20)
+    kept = stream.collect().take(np.arange(60, 200))
+    assert_allclose(ma.learn_prior(stream, prior).eta, ma.learn_prior(kept, prior).eta, rtol=1e-6, atol=1e-8)

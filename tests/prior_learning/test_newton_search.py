@@ -8,7 +8,8 @@ from scipy.optimize import minimize
 
 import manyarms as ma
 from manyarms.errors import NumericalError
-from manyarms.prior_learning.newton_search import newton_search
+from manyarms.prior_learning.evidence import ApproximateEvidence, ExactEvidence
+from manyarms.prior_learning.newton_search import NewtonResult, newton_search
 
 WIDE = np.full(3, -20.0), np.full(3, 20.0)
 
@@ -58,6 +59,95 @@ def test_a_maximum_at_a_bound_is_reached_and_errors_send_the_search_back():
     assert_allclose(result.value, -best.fun, rtol=1e-9)
 
 
+def test_a_search_that_finds_nothing_higher_stops_unfinished_where_it_is():
+    """The slope promises a rise that no step along it gives."""
+
+    def misled(eta):
+        return -float(eta @ eta), np.ones(3) - 2 * eta
+
+    result, calls = climb(misled, [0.0, 0.0, 0.0])
+    assert not result.finished and result.iterations == 0 and calls < 30
+    assert_allclose(result.eta, 0.0)
+
+
+def test_a_search_ends_after_its_iterations_and_says_that_it_is_not_finished():
+    result = newton_search(skewed, np.array([-4.0, 3.0, 1.0]), WIDE, np.full(3, 2.0), 1e-9, 2, lambda value: None)
+    assert not result.finished and result.iterations == 2
+    assert result.value == skewed(result.eta)[0]
+
+
+def test_a_start_in_a_corner_that_the_slope_pushes_into_is_the_maximum():
+    box = np.full(3, -5.0), np.array([-4.0, -3.0, -4.5])
+    assert (skewed(box[1])[1] > 0).all()
+    result, _ = climb(skewed, box[1], box)
+    assert result.finished and result.iterations == 0
+    assert_allclose(result.eta, box[1])
+
+
+def test_errors_beside_the_start_and_along_a_step_send_the_search_back():
+    """The arithmetic fails beside the start, where the curvature is asked for, and at the first two long steps."""
+    start, beside, far = np.array([-4.0, 3.0, 1.0]), [], []
+
+    def walled(eta):
+        gap = np.abs(eta - start)
+        if gap[1] and not beside:
+            beside.append(eta)
+            raise NumericalError("too near.", "Stay.")
+        if gap.max() > 0.1 and len(far) < 2:
+            far.append(gap.max())
+            raise NumericalError("too far.", "Stay.")
+        return skewed(eta)
+
+    other = minimize(lambda eta: -skewed(eta)[0], np.zeros(3), method="Nelder-Mead", options={"maxiter": 5000})
+    result, _ = climb(walled, start)
+    # Each time, a quarter as far.
+    assert beside and far[1] == far[0] / 4
+    assert result.finished
+    assert_allclose(result.value, -other.fun, rtol=1e-6)
+
+
+def test_where_newtons_search_fails_l_bfgs_goes_on_from_there(monkeypatch):
+    logs, prior = few_categories()
+    expected = ma.learn_prior(logs, prior)
+    places = []
+
+    def stopped(objective, eta, *rest):
+        places.append(eta)
+        return NewtonResult(eta, objective(eta)[0], np.eye(len(eta)), 0, False)
+
+    monkeypatch.setattr(sys.modules["manyarms.prior_learning.learn_prior"], "newton_search", stopped)
+    learned = ma.learn_prior(logs, prior)
+    assert places and learned.converged
+    assert_allclose(learned.eta, expected.eta, atol=1e-5)
+
+
+def test_l_bfgs_steps_back_from_where_the_arithmetic_fails(monkeypatch):
+    logs, prior = few_categories()
+    expected = ma.learn_prior(logs, prior)
+    module, at, failures = sys.modules["manyarms.prior_learning.learn_prior"], ExactEvidence.at, []
+
+    def walled(self, hyper, eta, **options):
+        # The first two long steps go too far.
+        if len(failures) < 2 and np.abs(eta - hyper.start()).max() > 0.5:
+            failures.append(eta)
+            raise NumericalError("too far.", "Stay.")
+        return at(self, hyper, eta, **options)
+
+    monkeypatch.setattr(module, "FEW", 0)
+    monkeypatch.setattr(ExactEvidence, "at", walled)
+    assert_allclose(ma.learn_prior(logs, prior).eta, expected.eta, atol=1e-4)
+    assert len(failures) == 2
+
+
+def few_categories():
+    """Rounds of sixty actions in five categories, and a prior to learn from them."""
+    rng = np.random.default_rng(0)
+    category, x, actions = rng.integers(5, size=60), rng.normal(size=(400, 2)), rng.integers(60, size=400)
+    weights = rng.normal(size=(5, 2))[category] + 0.4 * rng.normal(size=(60, 2))
+    rewards = np.einsum("nd,nd->n", x, weights[actions]) + rng.normal(size=400)
+    return ma.LoggedData(x, actions, rewards, n_actions=60), ma.priors.from_categories(category, dim=2)
+
+
 def test_a_learned_prior_is_the_one_that_l_bfgs_finds(monkeypatch):
     rng = np.random.default_rng(0)
     category, x, actions = rng.integers(5, size=60), rng.normal(size=(900, 3)), rng.integers(60, size=900)
@@ -85,3 +175,19 @@ def test_clicks_learn_the_prior_that_they_learn_without_a_nearer_start(monkeypat
     assert_allclose(near.eta, far.eta, atol=2e-3)
     assert_allclose(near.trace[-1], far.trace[-1], atol=3e-5)
     assert_allclose(near.posterior.log_evidence, ma.fit(logs, near.prior, ma.Bernoulli()).log_evidence, rtol=1e-8)
+
+
+def test_clicks_are_learned_where_sites_in_turn_fail(monkeypatch):
+    rng = np.random.default_rng(1)
+    category, actions = rng.integers(3, size=12), rng.integers(12, size=300)
+    x = np.column_stack([np.ones(300), rng.normal(size=300)])
+    logs = ma.LoggedData(x, actions, (rng.random(300) < 0.2 + 0.2 * category[actions]).astype(float), n_actions=12)
+    prior = ma.priors.from_categories(category, dim=2)
+    expected = ma.learn_prior(logs, prior, ma.Bernoulli())
+
+    def failing(*args):
+        raise NumericalError("too far.", "Stay.")
+
+    monkeypatch.setattr(ApproximateEvidence, "_best_for_sites", failing)
+    learned = ma.learn_prior(logs, prior, ma.Bernoulli())
+    assert_allclose(learned.trace[-1], expected.trace[-1], atol=3e-5)

@@ -119,3 +119,62 @@ def test_a_combined_model_is_learned_checked_and_saved(tmp_path):
     again = ma.load(tmp_path / "model.arrow")
     assert_allclose(again.expected_reward(contexts), learned.posterior.expected_reward(contexts), rtol=1e-12)
     assert len(ma.check_categories(again, logs, logs.catalog)) == 3
+
+
+def test_metadata_that_say_nothing_leave_independent_actions():
+    flat = ma.Catalog(range(4), embeddings=np.ones((4, 2)))
+    prior = ma.priors.from_catalog(flat, "combined", dim=2, action_std=0.3, shared_std=2.0)
+    assert_allclose(joint(prior)[1], np.kron(np.full((4, 4), 4.0) + 0.09 * np.eye(4), np.eye(2)))
+    with pytest.raises(InputError, match="a prior of tags needs a catalog that has them") as refusal:
+        ma.priors.from_catalog(4, "tags", dim=2)
+    assert refusal.value.flag_remedy == "Pass --catalog."
+
+
+def grown_prior(old, new, shared):
+    """The covariance of all actions once those beyond the old embeddings were added."""
+    first, second = (ma.Catalog(range(len(rows)), embeddings=rows) for rows in (old, np.vstack([old, new])))
+    prior = ma.priors.from_catalog(first, "linear-embeddings", dim=1, shared_std=shared)
+    return prior, second
+
+
+@pytest.mark.parametrize("shared", [None, 0.7])
+def test_new_actions_share_the_effect_of_missing_embeddings_and_constant_columns_need_no_effect(shared):
+    gap = [np.nan] * 3
+    old = np.array([[1.0, 0.2, 0.0 if shared is None else 5.0], [-1.0, 0.4, 0.0 if shared is None else 5.0], gap])
+    new = np.array([[0.5, -0.3, old[0, 2]], gap])
+    prior, catalog = grown_prior(old, new, shared)
+    empty = ma.LoggedData(np.empty((0, 1)), [], [], n_actions=3)
+    posterior = ma.fit(empty, prior).with_actions(ma.priors.new_actions(prior, catalog), catalog=catalog)
+    points = np.vstack([old, new])
+    centred = points - (np.nanmean(old, axis=0) if shared else 0.0)
+    missing = np.isnan(points[:, 0])
+    centred = np.where(missing[:, None], 0.0, centred) / np.sqrt(np.nanmean(np.sum(centred[:3] ** 2, axis=1)))
+    alike = centred @ centred.T + np.outer(missing, missing) + (shared or 0.0) ** 2 + np.eye(5)
+    left, right = (grid.ravel() for grid in np.meshgrid(np.arange(5), np.arange(5), indexing="ij"))
+    assert_allclose(posterior.weights.cross_cov(left, right).reshape(5, 5), alike, atol=1e-9)
+
+
+@pytest.mark.parametrize("shared", [None, 0.7])
+def test_new_embeddings_that_the_prior_cannot_place_are_refused(shared):
+    constant = 0.0 if shared is None else 5.0
+    old = np.array([[1.0, constant], [-1.0, constant], [0.5, constant]])
+    prior, catalog = grown_prior(old, [[0.3, constant + 1.0]], shared)
+    with pytest.raises(InputError, match="action 3 has a new value in column 1 of its embedding, which was the same"):
+        ma.priors.new_actions(prior, catalog)
+    with pytest.raises(InputError, match="action 3 lacks an embedding, and every earlier action has one"):
+        ma.priors.new_actions(prior, ma.Catalog(range(4), embeddings=np.vstack([old, [[np.nan, np.nan]]])))
+    bent = np.vstack([old, [[0.3, constant]]])
+    bent[1, 0] = 4.0
+    with pytest.raises(InputError, match="earlier actions have other embeddings in this catalog than at the fit"):
+        ma.priors.new_actions(prior, ma.Catalog(range(4), embeddings=bent))
+
+
+def test_new_actions_need_what_the_prior_was_made_of():
+    old = ma.Catalog(range(3), paths=[["a", "x"], ["a", "y"], ["b", "z"]])
+    prior = ma.priors.from_catalog(old, "taxonomy", dim=1)
+    flat = ma.Catalog(range(4), paths=[["a"], ["a"], ["b"], ["b"]])
+    with pytest.raises(InputError, match="the catalog no longer has a level 2"):
+        ma.priors.new_actions(prior, flat)
+    dense = ma.HierarchicalGaussian(np.zeros(2), 1.0, np.ones((3, 1, 2)), 1.0)
+    with pytest.raises(InputError, match="does not record what new actions would share"):
+        ma.priors.new_actions(dense, flat)

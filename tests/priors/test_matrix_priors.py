@@ -8,6 +8,7 @@ from scipy.linalg import block_diag
 
 import manyarms as ma
 from manyarms import priors
+from manyarms.errors import ShapeError
 
 
 @pytest.mark.parametrize("shared_std", [None, 2.0])
@@ -103,3 +104,10 @@ def test_at_a_rank_every_action_stays_exact_and_the_rest_is_within_what_was_left
     remaining = np.sort(real - max(real.min(initial=1.0), 0.0))[::-1]
     error = np.linalg.norm(white @ (got - cov) @ white.T)
     assert error <= np.sqrt(np.sum(remaining[rank:] ** 2)) + 1e-8
+
+
+def test_scalars_alone_do_not_give_the_dimension():
+    with pytest.raises(ShapeError, match=r"do not give the dimension\. Pass dim="):
+        priors.independent(3, mean=1.0, cov=2.0)
+    given = priors.independent(3, mean=1.0, cov=2.0, dim=2)
+    assert_allclose(given.action_mean(), np.ones((3, 2)))

@@ -9,7 +9,7 @@ from scipy import integrate, stats
 
 import manyarms as ma
 from manyarms import datasets, theory
-from manyarms.errors import InputError, PropensityError, RangeError, ShapeError
+from manyarms.errors import CovarianceError, InputError, PropensityError, RangeError, ShapeError
 
 SE = 4.0  # how many standard errors a simulated mean may lie off
 
@@ -369,3 +369,15 @@ def test_a_simulated_risk_is_averaged_over_instances():
     assert_allclose(risk.mean, [sum(column) / 5 for column in errors.T])
     assert_allclose(risk.expected_squared_norm, [sum(column) / 5 for column in norms.T])
     assert_allclose(risk.standard_error, stats.sem(errors, axis=0))
+
+
+def test_a_frequentist_width_needs_definite_covariances_and_a_norm_per_row():
+    covs = np.stack([np.eye(2), np.diag([1.0, 0.0])])
+    logs = ma.LoggedData(np.ones((4, 2)), [0, 1, 0, 1], np.ones(4))
+    posterior = ma.fit(logs, ma.priors.independent(2, cov=covs), ma.Gaussian(1.0))
+    with pytest.raises(CovarianceError, match=r"the prior covariance of action 1 is singular.*Use bayesian_width"):
+        theory.frequentist_width(posterior, np.ones((2, 2)), [0, 1], 1.0)
+    with pytest.raises(ShapeError, match="weight_norms must be one number or have 2 rows; got 3"):
+        theory.frequentist_width(posterior, np.ones((2, 2)), [0, 0], [1.0, 1.0, 1.0])
+    one, each = (theory.frequentist_width(posterior, np.eye(2), [0, 0], norms) for norms in (2.0, [2.0, 2.0]))
+    np.testing.assert_allclose(one, each)

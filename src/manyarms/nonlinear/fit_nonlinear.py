@@ -363,7 +363,7 @@ def _backtrack(ascent: Ascent, state: _State, tangent: _Tangent) -> _State | Non
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 trial = ascent.state(state.white + share * direction, state)
         except NonFiniteError:
-            if share < 2 * SMALLEST_STEP:
+            if share <= 2 * SMALLEST_STEP:
                 raise
         else:
             if trial.objective >= state.objective + SUFFICIENT * share * tangent.decrement:

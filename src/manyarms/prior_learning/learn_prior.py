@@ -368,7 +368,8 @@ def _climb_lbfgs(
 
     centre, worst = eta, np.inf
     options: dict[str, Any] = {"maxcor": 30, "gtol": 1e-7, "maxfun": 20 * max_iterations}
-    before, value = -np.inf, -negative(eta)[0]
+    # Without a wall: where the arithmetic fails at the start already, there is nothing to return to.
+    before, value = -np.inf, evidence.at(hyper, eta, avoid_boundary=avoid_boundary)[0]
     (low, high), reach = hyper.bounds(), np.where(hyper.log_scales() > 0, LONGEST, np.inf)
     # Where a search stops, another begins without its memory of the curvature, until that gains nothing either. Each
     # stays in a box, as the first step of L-BFGS may be as long as its bounds allow.
