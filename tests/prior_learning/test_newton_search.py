@@ -139,6 +139,19 @@ def test_l_bfgs_steps_back_from_where_the_arithmetic_fails(monkeypatch):
     assert len(failures) == 2
 
 
+def test_a_search_that_cannot_even_start_says_so(monkeypatch):
+    """Its start used to come back as if it had converged there."""
+    logs, prior = few_categories()
+
+    def failing(self, hyper, eta, **options):
+        raise NumericalError("too far.", "Rescale the features.")
+
+    monkeypatch.setattr(sys.modules["manyarms.prior_learning.learn_prior"], "FEW", 0)
+    monkeypatch.setattr(ExactEvidence, "at", failing)
+    with pytest.raises(NumericalError, match="Rescale the features"):
+        ma.learn_prior(logs, prior)
+
+
 def few_categories():
     """Rounds of sixty actions in five categories, and a prior to learn from them."""
     rng = np.random.default_rng(0)
