@@ -3,6 +3,7 @@
 import sys
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 

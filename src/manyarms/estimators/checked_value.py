@@ -136,6 +136,7 @@ class _Comparison:
         sizes = np.array([part.policy.counts.sum() for part in parts])
         shares = sizes / sizes.sum()
         baselines = [part.baseline for part in parts if part.baseline is not None]
+        downwards, upwards = zip(*(part.doubts for part in parts), strict=True)
         reasons = [part.reasons for part in parts if part.reasons is not None]
         figures = {
             # A flag of one part is a flag of all; other figures are means over rounds.
@@ -149,10 +150,7 @@ class _Comparison:
             # The models of the parts have the same form and err alike, so their errors count as fully correlated: the
             # standard deviation of the mean is the mean of the standard deviations. This can only be too wide.
             spread=_mean(shares, [part.spread for part in parts]),
-            doubts=(
-                _mean(shares, [part.doubts[0] for part in parts]),
-                _mean(shares, [part.doubts[1] for part in parts]),
-            ),
+            doubts=(_mean(shares, downwards), _mean(shares, upwards)),
             reasons=max(reasons) if len(reasons) == len(parts) else None,
             figures=figures,
             warnings=tuple(dict.fromkeys(text for part in parts for text in part.warnings)),
