@@ -155,7 +155,7 @@ def test_hidden_reasons_flatter_a_policy_as_far_as_the_trend_takes_from_it(slope
     [
         (0.0, ma.Gaussian(0.5), {}, True, 0.0),
         (-0.15, ma.Gaussian(0.5), {}, True, 0.95),
-        (0.0, ma.Gaussian(0.5), {}, False, 0.0),
+        (0.0, ma.Gaussian(0.5), {}, False, None),
         (0.0, ma.Bernoulli(), {}, True, None),
         (0.0, ma.Gaussian(0.5), {"n_folds": 0}, True, None),
     ],

@@ -94,9 +94,9 @@ class _Prepared:
     def reasons(self, policy: PolicyResiduals) -> float | None:
         """The extent to which hidden reasons flatter a policy, from 0 to 1; None where the residuals cannot tell.
 
-        Where the doubt about the model's own choices is not measured, nothing is known to be absent.
+        They cannot if propensities, and so surprises, are estimated, or if the model's own choices are not doubted.
         """
-        can_tell = self.is_linear and isinstance(self.model, CrossUpdate)
+        can_tell = self.is_linear and not self.is_estimated and isinstance(self.model, CrossUpdate)
         return self.trend.flatters(policy) if can_tell else None
 
     @cached_property
