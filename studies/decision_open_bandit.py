@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from decision_methods import gains_over_log, noise_of, weighting_estimators, without_propensities
+from decision_tables import needed
 
 import manyarms as ma
 from manyarms._base.rng import split
@@ -134,7 +135,7 @@ def summarise_clicks(rows: Iterable[Row]) -> list[Row]:
             "width": float(np.nanmedian([(row["high"] - row["low"]) / row["click_rate"] for row in group])),
             "own_width": float(np.median([2 * Z * row["click_rate_error"] / row["click_rate"] for row in group])),
             "error": float(np.nanmedian([abs(row["value"] / row["click_rate"] - 1) for row in group])),
-            "ships": int(np.sum([row["probability"] >= 0.975 for row in group])),
+            "ships": int(np.sum([row["probability"] >= needed(row) for row in group])),
         }
         for (n, candidate, method), group in groups.items()
     ]

@@ -12,8 +12,9 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from manyarms._base.files import replace_files
+from manyarms.decision.recommendation import SURE as SHIP
+from manyarms.decision.recommendation import SURE_WHERE_CHECKED
 
-SHIP = 0.975
 SURE = (0.975, 0.95, 0.9)
 """Values of `sure`, the probability that a ship needs, which are compared."""
 COMMAND = "    python studies/decisions.py"
@@ -42,6 +43,11 @@ def summarise(rows: Iterable[Row], by: str = "rounds") -> list[Row]:
     ]
 
 
+def needed(row: Row) -> float:
+    """The probability of a gain with which a method ships a candidate: that of `ma.decide`."""
+    return SURE_WHERE_CHECKED if row["method"] == "Checked" and row["propensities"] == "known" else SHIP
+
+
 def _candidate(row: Row) -> tuple[Any, ...]:
     """The log and the candidate of a row."""
     return tuple(row[name] for name in ("set", "likelihood", "propensities", "logging", "rounds", "log", "candidate"))
@@ -51,7 +57,8 @@ def _scores(rows: list[Row], silent: set[tuple[Any, ...]]) -> Row:
     names = ("true_gain", "true_value", "low", "high", "probability", "value")
     gain, truth, low, high, probability, value = (np.array([row[name] for row in rows]) for name in names)
     answered = np.array([_candidate(row) not in silent for row in rows])
-    shipped, better, errors = probability >= SHIP, gain > 0, (np.abs(value - truth) / np.abs(truth))[answered]
+    shipped, better = probability >= np.array([needed(row) for row in rows]), gain > 0
+    errors = (np.abs(value - truth) / np.abs(truth))[answered]
     return {
         "candidates": len(rows),
         "no_answer": int(np.isnan(low).sum()),
