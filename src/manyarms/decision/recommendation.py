@@ -296,7 +296,7 @@ def _gain_clause(row: PolicyResult, evaluation: Evaluation, subject: str = "its 
 
 
 def _base(row: PolicyResult, evaluation: Evaluation) -> str:
-    """What the relative gain of a policy is a percentage of, in words: always the size of a figure, so above zero."""
+    """The figure that a relative gain is a percentage of, in words; where it is below zero, its size."""
     base, name = evaluation.mean_reward, "mean logged reward"
     if row.checked is None and evaluation.baseline.value is not None:
         base, name = evaluation.baseline.value.value, "current policy's value"
