@@ -231,7 +231,7 @@ def decide(
         truth: The true value of each policy by name, and of "logged", in a simulation.
         true_rewards: (n,) the true mean reward of each logged round, in a simulation.
         likelihood: The likelihood of the rewards, for the model that is learned where `policies` is None.
-        sure: The probability of beating the current policy that a policy needs to be shipped.
+        sure: The probability of beating the current policy that a policy needs to be shipped: at least 0.5, below 1.
         guardrails: Other goals that a policy must not harm, each with its reward in every round of `logs`; see
             `Guardrail`. A policy that may break one is not shipped, and the sentence names the goal that blocks it.
         backtest: The result of `ma.backtest`, to show on the page whether the last forecasts were right.
@@ -249,7 +249,7 @@ def decide(
         notes: Extra lines for `made_with`, such as the command.
         progress: As in `evaluate`.
     """
-    sure, unit = as_scalar("sure", sure, above=0.0, below=1.0), as_instance("unit", unit, str, "a text")
+    sure, unit = as_scalar("sure", sure, at_least=0.5, below=1.0), as_instance("unit", unit, str, "a text")
     if backtest is not None:
         as_instance("backtest", backtest, Backtest, "what ma.backtest() returned")
     whole = logs = _with_segments(logs, segments)
