@@ -31,6 +31,35 @@ def test_the_verdict_is_the_surest_gain_or_none(verdict, policy, gains):
     assert result.sentence.startswith(openings[verdict])
 
 
+@pytest.mark.parametrize(
+    ("gain", "sure", "verdict"),
+    [
+        # P(gain > 0) is 95 % for all.
+        ({"kind": "checked"}, None, "ship"),
+        ({"kind": "checked"}, 0.96, "undecided"),
+        ({"kind": "checked", "diagnostics": {"estimated_propensities": 1.0}}, None, "undecided"),
+        ({"kind": "checked", "diagnostics": {"estimated_propensities": 1.0}}, 0.9, "ship"),
+        ({"kind": "posterior"}, None, "undecided"),
+    ],
+    ids=["checked", "as asked for", "estimated propensities", "asked for all the same", "not checked"],
+)
+def test_cautious_probabilities_need_90_percent_and_others_97_and_a_half(gain, sure, verdict):
+    estimate = ma.Estimate(1.645, 1.0, **{"diagnostics": {}, **gain})
+    assert recommend(evaluation(a=estimate), sure=sure).verdict == verdict
+
+
+@pytest.mark.parametrize(("keeps_propensities", "needed"), [(True, 0.9), (False, 0.975)])
+def test_a_decision_names_the_probability_that_its_own_gains_need(keeps_propensities, needed):
+    train, test, _ = world()
+    if not keeps_propensities:
+        test = ma.LoggedData(test.contexts, test.actions, test.rewards, n_actions=test.n_actions)
+    prior = ma.priors.from_categories(np.arange(test.n_actions) % 6, dim=3)
+    posterior = ma.fit(train, prior, ma.Gaussian(1.0))
+    decision = ma.decide({"greedy": ma.Greedy(posterior)}, test, posterior)
+    assert decision.sure == needed and decision.gains["greedy"].kind == "checked"
+    assert ma.decide({"greedy": ma.Greedy(posterior)}, test, posterior, sure=0.8).sure == 0.8
+
+
 def test_failed_checks_turn_the_next_step_into_a_test_and_leave_the_verdict():
     gains = evaluation(b=ma.Estimate(0.2, 0.05, diagnostics={}))
     assert (

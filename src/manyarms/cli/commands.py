@@ -230,11 +230,11 @@ def score_command(
 
 
 Sure = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--sure",
-        help="Recommend a policy only if it beats the current one with at least this probability. "
-        "It must be 0.5 or more, and below 1.",
+        help="Recommend a policy only if it beats the current one with at least this probability, which must be 0.5 or "
+        "more, and below 1 (default: 0.9; 0.975 if propensities are estimated or a gain is not checked).",
     ),
 ]
 ReportFormat = Annotated[
@@ -260,7 +260,7 @@ def decide_command(
         Path | None,
         typer.Option("--policy", help="Policy file to write; written only if the verdict is to ship a policy."),
     ] = None,
-    sure: Sure = 0.975,
+    sure: Sure = None,
     unit: Unit = "",
     swap: Annotated[
         bool,
@@ -334,7 +334,7 @@ def report_command(
         Path, typer.Option("--out", help="Page to write (HTML or JSON), or a folder for the charts (SVG or PNG).")
     ] = Path("report.html"),
     model: f.EvaluatedModel = None,
-    sure: Sure = 0.975,
+    sure: Sure = None,
     unit: Unit = "",
     title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "Policy report",
     format: ReportFormat = None,

@@ -33,7 +33,7 @@ from manyarms.decision.diagnostic_lights import Diagnostic, diagnose
 from manyarms.decision.guardrail import Guardrail, GuardrailResult, check_guardrails, held_out_parts
 from manyarms.decision.plan import Plan, plan_next_step
 from manyarms.decision.propose import propose
-from manyarms.decision.recommendation import SURE, Recommendation, recommend
+from manyarms.decision.recommendation import SURE, Recommendation, recommend, sure_of
 from manyarms.decision.ship_to_some import ShipToSome, ship_to_some
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
@@ -201,7 +201,7 @@ def decide(
     truth: Mapping[str, float] | None = None,
     true_rewards: Any = None,
     likelihood: Likelihood | None = None,
-    sure: float = SURE,
+    sure: float | None = None,
     guardrails: Sequence[Guardrail] = (),
     backtest: Backtest | None = None,
     swap: bool = True,
@@ -232,6 +232,8 @@ def decide(
         true_rewards: (n,) the true mean reward of each logged round, in a simulation.
         likelihood: The likelihood of the rewards, for the model that is learned where `policies` is None.
         sure: The probability of beating the current policy that a policy needs to be shipped: at least 0.5, below 1.
+            None for 0.9, or 0.975 if propensities are estimated or a gain is not checked: then probabilities are less
+            cautious.
         guardrails: Other goals that a policy must not harm, each with its reward in every round of `logs`; see
             `Guardrail`. A policy that may break one is not shipped, and the sentence names the goal that blocks it.
         backtest: The result of `ma.backtest`, to show on the page whether the last forecasts were right.
@@ -249,7 +251,7 @@ def decide(
         notes: Extra lines for `made_with`, such as the command.
         progress: As in `evaluate`.
     """
-    sure, unit = as_scalar("sure", sure, at_least=0.5, below=1.0), as_instance("unit", unit, str, "a text")
+    sure, unit = _as_probability("sure", sure), as_instance("unit", unit, str, "a text")
     if backtest is not None:
         as_instance("backtest", backtest, Backtest, "what ma.backtest() returned")
     whole = logs = _with_segments(logs, segments)
@@ -307,11 +309,14 @@ def decide(
     )  # fmt: skip
     candidate = None if model is None else own.get(best)
     gain, own_goals = None if result is None else result.gain, [goal for goal in goals if goal.policy == best]
-    recommendation, next_rounds = plan_next_step(recommendation, model, candidate, logs, sure, gain, unit, own_goals)
+    # A plan is that of the model alone, which is not cautious: it asks for more.
+    recommendation, next_rounds = plan_next_step(
+        recommendation, model, candidate, logs, sure or SURE, gain, unit, own_goals
+    )
     return Decision(
         **vars(recommendation),
         unit=unit,
-        sure=sure,
+        sure=sure_of(evaluation, sure),
         evaluation=evaluation,
         diagnostics=diagnose(evaluation),
         support=None if grouped is None else evidence.support_evidence(evaluation, logs, grouped, posterior),
@@ -338,6 +343,10 @@ def _hidden_cause(model: RewardPosterior, policy: Policy, logs: LoggedData) -> H
     if not (model.is_linear and model.likelihood.treatment == "exact"):
         return None
     return hidden_cause(model, policy, Logged(logs), logs.contexts, weights=logs.weights)
+
+
+def _as_probability(name: str, value: float | None) -> float | None:
+    return None if value is None else as_scalar(name, value, at_least=0.5, below=1.0)
 
 
 def _with_segments(logs: LoggedData, segments: Any) -> LoggedData:

@@ -25,7 +25,7 @@ from manyarms._base.job_options import (
 from manyarms._base.progress import Progress
 from manyarms.core import FeatureMap, LoggedData
 from manyarms.core.arrow_columns import numbers_of
-from manyarms.decision.decide import SURE, UNCHECKED, Decision, decide
+from manyarms.decision.decide import UNCHECKED, Decision, decide
 from manyarms.decision.guardrail import Better, Guardrail
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate_files import read_evaluation_inputs
@@ -59,7 +59,7 @@ def decide_files(
     *,
     model: PathLike | Posterior | None = None,
     category: str | None = None,
-    sure: float = SURE,
+    sure: float | None = None,
     unit: str = "",
     seed: int = 0,
     guardrail: str | Sequence[str] = (),
@@ -116,7 +116,7 @@ def decide_from_logs(
     reward: str,
     propensity: str | None = None,
     *,
-    sure: float = SURE,
+    sure: float | None = None,
     unit: str = "",
     swap: bool = True,
     averaged: bool = False,
