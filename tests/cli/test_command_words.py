@@ -259,4 +259,4 @@ def test_a_number_out_of_range_is_refused_and_help_states_the_range(shop, argume
     result = run(shop, *arguments, *roles, *context, *catalog)
     assert result.exit_code == 2 and words in result.stderr, (result.output, result.exception)
     shown = " ".join(run(shop, arguments[0], "--help").output.split())
-    assert "below 1." in shown and "<=x<=" not in shown
+    assert "below 1" in shown and "<=x<=" not in shown
