@@ -82,7 +82,7 @@ def test_every_command_of_the_page_runs(where, tmp_path, monkeypatch):
     assert sorted(os.listdir()) == files
     if where == "real":
         assert_figures_of_the_page(shown)
-        sentence = "Undecided: pessimistic looks best; its gain over the current policy is +133 %"
+        sentence = "Undecided: pessimistic looks best; its gain over the current policy is +133 % of the mean"
         assert sentence in PAGE and sentence in shown["report"]
     dom, console = opened(Path("report.html").absolute())
     assert console == [] and 'data-drawn="8"' in dom

@@ -93,6 +93,7 @@ def shop(tmp_path_factory):
             "zero": np.zeros(n),
             "click": (rng.random(n) < 0.5).astype(float),
             "p": np.full(n, 1 / 6),
+            "at": np.datetime64("2024-05-01") + np.arange(n) // 10,
         }
     )
     pq.write_table(table, folder / "logs.parquet")
@@ -219,3 +220,43 @@ def test_help_cuts_no_word_at_any_width(columns, monkeypatch):
     shown = CliRunner().invoke(app, ["decide", "--help"]).output
     assert "pessimistic[:delta]:" in shown and "new=column:recommended" in shown
     assert all(heading in shown for heading in ("Options", "Logs", "Catalog", "Model"))
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_help_shows_no_type_for_a_switch_and_british_spelling(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for arguments in ([], ["report"]):
+        shown = CliRunner().invoke(app, [*arguments, "--help"]).output
+        assert "--help" in shown and "<bool>" not in shown and "customize" not in shown
+
+
+def test_help_of_an_option_says_what_the_command_does_with_it():
+    def shown(command):
+        return " ".join(CliRunner().invoke(app, [command, "--help"]).output.split())
+
+    choosing = "Policies choose only among these."
+    assert [choosing in shown(name) for name in ("fit", "update", "decide", "plan")] == [False, False, True, True]
+    default = "Default: snips,dr if the logs have propensities, otherwise none."
+    assert default in shown("report") and default not in shown("evaluate")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["decide", "--sure", "1.0"], "--sure must be at least 0.5 and below 1.0; got 1.0."),
+        (["decide", "--sure", "0.4"], "--sure must be at least 0.5 and below 1.0; got 0.4."),
+        (["report", "--model", "model.arrow", "--sure", "1.0"], "--sure must be at least 0.5 and below 1.0; got 1.0."),
+        (["plan", "--model", "model.arrow", "--sure", "0.5"], "--sure must be above 0.5 and below 1.0; got 0.5."),
+        (["backtest", "--time", "at", "--level", "0"], "--level must be above 0.0 and below 1.0; got 0.0."),
+        (["backtest", "--time", "at", "--false-alarm", "1"], "--false-alarm must be above 0.0 and below 1.0; got 1.0."),
+    ],
+    ids=lambda value: " ".join(value[:1] + value[-2:]) if isinstance(value, list) else None,
+)
+def test_a_number_out_of_range_is_refused_and_help_states_the_range(shop, arguments, words):
+    roles = ["--logs", "logs.parquet", "--action", "item", "--reward", "spend"]
+    context = [] if arguments[0] == "plan" else ["--context", "age"]
+    catalog = [] if "--model" in arguments else ["--catalog", "items.parquet"]
+    result = run(shop, *arguments, *roles, *context, *catalog)
+    assert result.exit_code == 2 and words in result.stderr, (result.output, result.exception)
+    shown = " ".join(run(shop, arguments[0], "--help").output.split())
+    assert "below 1" in shown and "<=x<=" not in shown

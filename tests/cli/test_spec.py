@@ -1,14 +1,20 @@
 """A spec file says the same as flags, and is checked."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from numpy.testing import assert_allclose
 from small_shop import done, in_python
+from typer.testing import CliRunner
 
 import manyarms as ma
 from manyarms._base.job_options import TABLES, options_of
 from manyarms.cli.flags_and_spec import read_spec
+from manyarms.cli.main import app
 from manyarms.errors import InputError
 
 
@@ -77,3 +83,17 @@ def test_a_spec_that_is_not_text_is_refused(tmp_path):
     (tmp_path / "spec.toml").write_bytes(b'[logs]\npath = "\xff\xfe"\n')
     with pytest.raises(InputError, match=r"spec\.toml is not text in UTF-8"):
         read_spec(tmp_path / "spec.toml", {}, {})
+
+
+def test_options_of_a_spec_that_a_command_does_not_use_are_named(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = {"age": rng.normal(size=40), "item": np.arange(40) % 4, "spend": rng.normal(size=40)}
+    pq.write_table(pa.table(rows), tmp_path / "logs.parquet")
+    spec = tmp_path / "s.toml"
+    roles = '[logs]\npath = "logs.parquet"\ncontext = "age"\naction = "item"\nreward = "spend"\n'
+    spec.write_text(f'{roles}[prior]\nkind = "independent"\nlearn = false\n')
+    line = f"manyarms: note: this command does not use prior.kind, prior.learn from {spec}.\n"
+    decided = CliRunner().invoke(app, ["decide", "--spec", str(spec), "--json"])
+    assert line in decided.stderr and json.loads(decided.stdout)["verdict"], (decided.output, decided.exception)
+    fitted = done("fit", "--spec", spec, "--out", tmp_path / "model.arrow")
+    assert "note" not in fitted.stderr

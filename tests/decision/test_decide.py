@@ -31,7 +31,8 @@ def test_a_decision_says_what_the_posterior_says(known):
     assert_allclose(better("logged", "greedy"), 1 - gain.probability_positive, atol=1e-12)
     low, high = lift.interval()
     assert decision.verdict == "ship"
-    change = f"its gain over the current policy is {100 * lift.value:+.3g} %"
+    assert test.rewards.mean() < 0.0
+    change = f"its gain over the current policy is {100 * lift.value:+.3g} % of the size of the mean logged reward"
     assert f"{change} (95 % interval {100 * low:+.3g} % to {100 * high:+.3g} %)" in decision.sentence
 
 

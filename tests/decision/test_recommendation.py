@@ -6,6 +6,7 @@ from decision_world import world
 from numpy.testing import assert_allclose
 
 import manyarms as ma
+from manyarms.core.result_tables import signed_percent
 from manyarms.decision.recommendation import recommend
 from manyarms.decision.write_report import html_page
 
@@ -68,6 +69,22 @@ def test_failed_checks_turn_the_next_step_into_a_test_and_leave_the_verdict():
     assert failed.verdict == "ship" and failed.next_step in failed.reason
     assert failed.next_step == "Test b on a share of the traffic first: 2 checks failed."
     assert recommend(evaluation(b=ma.Estimate(-0.1, 0.1, diagnostics={}))).next_step.startswith("Keep the current")
+
+
+@pytest.mark.parametrize(
+    ("mean", "base"), [(0.5, "of the mean logged reward"), (-0.5, "of the size of the mean logged reward")]
+)
+def test_the_headline_says_what_its_percentage_is_of(mean, base):
+    """The mean logged reward differs from the value of the current policy according to the model, here ±0.4."""
+    rng = np.random.default_rng(0)
+    actions = rng.integers(2, size=4000)
+    rewards = mean + np.array([-0.1, 0.1])[actions] + 0.1 * rng.normal(size=4000)
+    logs = ma.LoggedData(np.ones((4000, 1)), actions, rewards, np.full(4000, 0.5), n_actions=2)
+    prior = ma.priors.independent(2, mean=[0.8 * mean], cov=1e-6)
+    model = ma.fit(two_arms([0.8 * mean - 0.1, 0.8 * mean + 0.1], 1), prior, ma.Gaussian(0.1))
+    decision = ma.decide({"second": ma.TablePolicy(np.array([[0.0, 1.0]] * 4000))}, logs, model)
+    gain = decision.gains["second"].value / abs(logs.rewards.mean())
+    assert f"is {signed_percent(gain)} {base} (95 % interval" in decision.sentence
 
 
 def test_where_no_round_is_like_the_choices_of_a_policy_no_interval_is_the_headline():

@@ -210,8 +210,12 @@ def test_terms_are_explained_and_near_misses_suggested():
     for section in SECTIONS:
         assert not section.charts or "chart" in ma.explain(section.heading).partition(" (")[0]
     assert ma.explain("by category") == ma.explain("support chart") and ma.explain("Pareto k") and ma.explain("drift")
-    with pytest.raises(InputError, match="Did you mean propensity"):
+    with pytest.raises(InputError, match='Did you mean "Propensity"'):
         ma.explain("propensit")
+    # A term with brackets is found without them, and suggested with the quotes that a shell needs.
+    assert ma.explain("P beats current") == ma.explain("P(beats current)") != ma.explain("gain")
+    assert 'Did you mean "P(beats current)"? (Keep the quotes.)' in run("explain", "beats current").stderr
+    assert "(Keep the quotes.)" not in run("explain", "propensit").stderr
     # Every heading that is listed can be asked for as it stands.
     for heading in ma.explain().splitlines():
         assert ma.explain(heading).startswith(f"{heading}.")

@@ -26,23 +26,30 @@ def explain(term: str | None = None) -> str:
     """
     entries = glossary()
     if term is None:
-        return "\n".join(sorted({text.partition(". ")[0].rstrip(".") for text in entries.values()}, key=str.casefold))
+        return "\n".join(
+            sorted({text.partition(". ")[0].rstrip(".") for _, text in entries.values()}, key=str.casefold)
+        )
     key = _key(as_text("term", term))
     if key in entries:
-        return entries[key]
+        return entries[key][1]
     near = get_close_matches(key, entries, 3, cutoff=0.6) or [name for name in entries if key and key in name][:3]
-    remedy = f"Did you mean {', '.join(near)}?" if near else "Call explain() for the list of terms."
-    flag_remedy = remedy if near else "Run `manyarms explain` for the list of terms."
+    spelled = [f'"{entries[name][0]}"' for name in near]
+    remedy = f"Did you mean {', '.join(spelled)}?" if near else "Call explain() for the list of terms."
+    # A shell reads brackets and the like as its own, so a term with one has to be quoted.
+    quoted = any(not re.fullmatch(r'"[\w -]+"', name) for name in spelled)
+    flag_remedy = (
+        f"{remedy}{' (Keep the quotes.)' * quoted}" if near else "Run `manyarms explain` for the list of terms."
+    )
     raise InputError(f"the glossary has no term {term!r}.", remedy, flag_remedy=flag_remedy)
 
 
 @cache
-def glossary() -> dict[str, str]:
-    """Every entry of the glossary as plain text, by each of the terms that it explains, in lower case."""
+def glossary() -> dict[str, tuple[str, str]]:
+    """Each term of the glossary as it is spelled there, and the entry as plain text, by the key of the term."""
     page = next((place for place in PLACES if place.is_file()), None)
     if page is None:
         raise InputError("the glossary is not installed.", "Read docs/glossary.md in the repository.")
-    entries = dict[str, str]()
+    entries = dict[str, tuple[str, str]]()
     paragraphs = re.split(r"\n\s*\n", page.read_text(encoding="utf-8"))
     for paragraph in (" ".join(text.split()) for text in paragraphs):
         if not paragraph.startswith("**"):
@@ -50,7 +57,7 @@ def glossary() -> dict[str, str]:
         terms = re.findall(r"\*\*(.+?)\.?\*\*", paragraph)
         for term in terms:
             for name in (term, *_names(term)):
-                entries.setdefault(_key(name), _plain(paragraph))
+                entries.setdefault(_key(name), (name, _plain(paragraph)))
     return entries
 
 
@@ -63,7 +70,8 @@ def _names(heading: str) -> list[str]:
 
 
 def _key(term: str) -> str:
-    return term.strip().rstrip("?").casefold().replace("-", " ").replace("_", " ")
+    """A term as it may be typed: in any case, without the marks that a shell would read as its own."""
+    return " ".join(re.sub(r"[-_()?]", " ", term).casefold().split())
 
 
 def _plain(markdown: str) -> str:

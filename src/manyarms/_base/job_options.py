@@ -88,6 +88,7 @@ LOGS = (
     "as in duckdb://shop.db?table=logs."
 )
 START = "If the prior is learned, this is only a starting value."
+CHOOSING = " Policies choose only among these."
 
 
 class LogColumns(TypedDict, total=False):
@@ -98,7 +99,7 @@ class LogColumns(TypedDict, total=False):
     action: Annotated[str, Option(NEEDED, "Column with the id of the action that was chosen.")]
     reward: Annotated[str, Option(NEEDED, "Column with the reward that followed. Larger is better.")]
     propensity: Annotated[
-        str | None, Option(None, "Column of propensities: the probability with which the logged action was chosen.")
+        str | None, Option(None, "Column of propensities: the probabilities with which the logged actions were chosen.")
     ]
 
 
@@ -116,8 +117,7 @@ class LogOptions(TypedDict, total=False):
         Option(None, "Column of segments, such as countries, to show gains for each. It may be a context column."),
     ]
     eligible: Annotated[
-        str | None,
-        Option(None, "Column of the actions available in each round. Policies, if any, choose only among these."),
+        str | None, Option(None, f"Column with the list of actions that may be chosen in each round.{CHOOSING}")
     ]
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
     max_levels: Annotated[
@@ -263,9 +263,9 @@ class EvaluationOptions(TypedDict, total=False):
             (),
             "Other estimators to run, separated by commas: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], "
             "switch-dr:threshold, dros:shrinkage, sub-gaussian-ips:parameter, sub-gaussian-dr:parameter, "
-            "exponential-smoothing:alpha, logarithmic-smoothing:parameter, replay. Propensities are estimated if the "
-            "logs have none. clip is a floor on the propensity: with 0.01, no weight exceeds 100. For the "
-            "other numbers, see docs/estimators.md.",
+            "exponential-smoothing:alpha, logarithmic-smoothing:parameter, replay. If you name some and the logs "
+            "have no propensities, these are estimated. clip is a floor on the propensity: with 0.01, no weight "
+            "exceeds 100. For the other numbers, see docs/estimators.md.",
             metavar="NAME,...",
         ),
     ]
@@ -285,7 +285,7 @@ class GoalOptions(TypedDict, total=False):
             metavar="COLUMN<=LIMIT,...",
         ),
     ]
-    guardrail_sure: Annotated[float, Option(0.95, "Ship a policy only if each guardrail holds with this probability.")]
+    guardrail_sure: Annotated[float, Option(0.95, "Ship only if each guardrail holds with at least this probability.")]
 
 
 class UpdateOptions(LogOptions, CatalogFile, CatalogOptions, total=False):

@@ -35,15 +35,13 @@ def backtest_command(
         typer.Option("--out", help="Page to write (HTML or JSON), or a folder for the charts as SVG or PNG files."),
     ] = None,
     level: Annotated[
-        float, typer.Option("--level", min=0.0, max=1.0, help="Nominal coverage of the forecast intervals.")
+        float, typer.Option("--level", help="Nominal coverage of the forecast intervals: above 0, below 1.")
     ] = 0.95,
     false_alarm: Annotated[
         float,
         typer.Option(
             "--false-alarm",
-            min=0.0,
-            max=1.0,
-            help="Maximum probability of raising an alarm when the forecasts are in fact right.",
+            help="Maximum probability of raising an alarm when the forecasts are in fact right: above 0, below 1.",
         ),
     ] = 0.05,
     unit: Unit = "",

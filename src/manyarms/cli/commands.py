@@ -188,7 +188,12 @@ def score_command(
     ],
     top_k: Annotated[int, typer.Option("--top-k", min=1, help="Number of actions for each context.")] = 1,
     keep: Annotated[
-        list[str] | None, typer.Option("--keep", help="Columns to copy to the output, such as a user id.")
+        list[str] | None,
+        typer.Option(
+            "--keep",
+            metavar="NAME,...",
+            help="Columns to copy to the output, separated by commas, such as user,country.",
+        ),
     ] = None,
     eligible: Annotated[
         str | None, typer.Option("--eligible", help="Column with lists of the actions that may be chosen.")
@@ -228,10 +233,8 @@ Sure = Annotated[
     float | None,
     typer.Option(
         "--sure",
-        min=0.5,
-        max=1.0,
-        help="Recommend a policy only if it beats the current one with at least this probability (default: 0.9; 0.975 "
-        "if propensities are estimated or a gain is not checked).",
+        help="Recommend a policy only if it beats the current one with at least this probability, which must be 0.5 or "
+        "more, and below 1 (default: 0.9; 0.975 if propensities are estimated or a gain is not checked).",
     ),
 ]
 ReportFormat = Annotated[
@@ -324,6 +327,7 @@ def decide_command(
 @f.with_options(
     o.EvaluationOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.GoalOptions,
     without=("tags", "taxonomy", "embedding", "separator", "name"),
+    defaults={"estimators": "snips,dr if the logs have propensities, otherwise none"},
 )  # fmt: skip
 def report_command(
     out: Annotated[

@@ -153,8 +153,8 @@ def print_result(result: DemoResult, folder: Path) -> None:
         (
             f"Put the names of your files and columns into {folder / 'shop.toml'}, replace "
             f"{folder / 'new-logs.parquet'} in the second command with your newer log, then run the commands below. "
-            "(On the demo's own files, they give somewhat different figures, because they standardise the context "
-            "columns.)",
+            "(On the demo's own files, these commands give somewhat different figures, because they standardise the "
+            "context columns.)",
             fit,
             report,
         ),

@@ -9,16 +9,19 @@ from __future__ import annotations
 import functools
 import inspect
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
 from manyarms._base.files import check_output, check_output_folder, refuse_inputs
 from manyarms._base.job_options import (
+    CHOOSING,
     ESTIMATORS,
     NEEDED,
     POLICIES,
@@ -30,7 +33,7 @@ from manyarms._base.job_options import (
     options_of,
     value_type,
 )
-from manyarms.cli.terminal import one_line_errors
+from manyarms.cli.terminal import note, one_line_errors
 from manyarms.errors import InputError
 
 Completer = Callable[[str], list[tuple[str, str]]]
@@ -77,7 +80,8 @@ SpecFile = Annotated[
     Path | None,
     typer.Option(
         "--spec",
-        help="TOML file with options under [logs], [catalog], [prior] and [likelihood]. Flags override it.",
+        help="TOML file with options under [logs], [catalog], [prior] and [likelihood]. Options that this command does "
+        "not use are ignored, and a note names them. Options on the command line override the file.",
     ),
 ]
 Engine = Annotated[
@@ -98,11 +102,14 @@ EvaluatedModel = Annotated[
 NewModel = Annotated[Path, typer.Option("--out", help="Model file to write; an existing file is replaced.")]
 
 
-def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(
+    *kinds: type, without: Sequence[str] = (), defaults: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of some classes of options; it receives those that were given, as `**options`.
 
     The value of an option comes from its flag or else from the file that `--spec` names. Errors that a user can fix
-    end in one line. `without` names options of these classes that the command does not have.
+    end in one line. `without` names options of these classes that the command does not have. `defaults` says in words
+    what the command does where some of its options are not given.
     """
     named = {name: part for name, part in options_of(*kinds).items() if name not in without}
     # Required ones first, also within a panel of `--help`.
@@ -112,19 +119,24 @@ def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callabl
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = [part for part in inspect.signature(command, eval_str=True).parameters.values() if part.name != "options"]
         spec = inspect.Parameter("spec", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=SpecFile)
-        flags = [_flag(name, *known[name], panels.get(name), "learn_prior" in known) for name in known]
+        flags = [
+            _flag(name, hint, option, panels.get(name), _help(name, option, known, defaults))
+            for name, (hint, option) in known.items()
+        ]
         # Required ones first, as in any signature.
         shown = sorted([*own, *flags, spec], key=lambda part: part.default is not inspect.Parameter.empty)
 
         @functools.wraps(command)
         def run(**values: Any) -> None:
             with one_line_errors():
-                options = read_spec(values["spec"], values, known)
                 spec_file = values["spec"]
+                given = read_spec(spec_file, values, known)
                 for part in own:
                     if spec_file is not None and part.name in OUTPUTS and values[part.name] is not None:
                         refuse_inputs(values[part.name], [spec_file], part.name)
-                command(**{part.name: values[part.name] for part in own}, **options)
+                options = {name: value for name, value in given.items() if name in known}
+                with _naming([name for name in given if name not in known], spec_file):
+                    command(**{part.name: values[part.name] for part in own}, **options)
 
         parts = [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in shown]
         run.__signature__ = inspect.Signature(parts)  # pyright: ignore[reportAttributeAccessIssue]
@@ -134,18 +146,31 @@ def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callabl
     return decorate
 
 
-def _flag(name: str, hint: Any, option: Option, panel: str | None, may_not_learn: bool) -> inspect.Parameter:
-    """The flag of an option; its default is None, which says that it was not given.
+@contextmanager
+def _naming(unused: Sequence[str], spec: Path | None) -> Generator[None]:
+    """A note, at the end of a command, on the options of a spec that it did not use; an error stays alone."""
 
-    `may_not_learn` says whether the command can be told not to learn the prior.
-    """
+    def name_them() -> None:
+        if unused:
+            note(f"this command does not use {', '.join('.'.join(PLACES[name]) for name in unused)} from {spec}.")
+
+    try:
+        yield
+    except typer.Exit:  # a verdict as the exit code
+        name_them()
+        raise
+    name_them()
+
+
+def _flag(name: str, hint: Any, option: Option, panel: str | None, text: str) -> inspect.Parameter:
+    """The flag of an option, with the text for `--help`; its default is None, which says that it was not given."""
     word = name.replace("_", "-")
     kind = value_type(hint)
     names = [f"--{word}/--no-{word}"] if kind is bool else [f"--{word}", *([option.alias] if option.alias else [])]
     words = get_args(kind) if get_origin(kind) is Literal else ()
     info = typer.Option(
         *names,
-        help=_help(option) if may_not_learn else _help(option).replace(START, LEARNED),
+        help=text,
         metavar=option.metavar or "|".join(words) or ("NAME,..." if kind == Names else None),
         min=option.minimum,
         autocompletion=COMPLETERS.get(name) or (_one_of(words) if words else None),
@@ -157,14 +182,22 @@ def _flag(name: str, hint: Any, option: Option, panel: str | None, may_not_learn
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _help(option: Option) -> str:
-    """The help of an option, with its default where that says something."""
+def _help(name: str, option: Option, known: Mapping[str, Any], defaults: Mapping[str, str]) -> str:
+    """The help of an option in a command that has the `known` ones, with its default where that says something."""
+    text = option.help
+    if "learn_prior" not in known:
+        text = text.replace(START, LEARNED)
+    if not {"policies", "candidate"} & known.keys():
+        text = text.replace(CHOOSING, "")
     if option.default is NEEDED:
-        return f"{option.help} Required, here or in the --spec file."
-    if option.default in (None, ()) or isinstance(option.default, bool):
-        return option.help
-    default = ",".join(option.default) if isinstance(option.default, tuple) else str(option.default).removesuffix(".0")
-    text = option.help.removesuffix(".")
+        return f"{text} Required, here or in the --spec file."
+    default = defaults.get(name, "")
+    if not default and (option.default in (None, ()) or isinstance(option.default, bool)):
+        return text
+    if not default:
+        both = isinstance(option.default, tuple)
+        default = ",".join(option.default) if both else str(option.default).removesuffix(".0")
+    text = text.removesuffix(".")
     return f"{text}. Default: {default}." if ". " in text else f"{text} (default {default})."
 
 
@@ -174,10 +207,18 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"
 KINDS: dict[type, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
+PLACES = {
+    name: (table, option.key or name)
+    for table, kinds in TABLES.items()
+    for name, (_, option) in options_of(*kinds).items()
+}
+"""The table and the key of each option in a spec file, by its name."""
+
+
 def read_spec(path: Path | None, flags: Mapping[str, Any], known: Mapping[str, tuple[Any, Option]]) -> dict[str, Any]:
     """Values of options given by flags or in the spec, by name; None and empty lists are flags that were not given.
 
-    Options in the file that the command does not have are checked, and left out.
+    One file serves several commands: options in it that this one does not have are checked, and are among the values.
     """
     given = {} if path is None else _read_file(path)
     for name, (hint, _) in known.items():
@@ -186,10 +227,9 @@ def read_spec(path: Path | None, flags: Mapping[str, Any], known: Mapping[str, t
             given[name] = _as_value(f"--{name.replace('_', '-')}", value, hint)
     for name, (_, option) in known.items():
         if option.default is NEEDED and name not in given:
-            table = next(table for table, kinds in TABLES.items() if name in options_of(*kinds))
-            place = f"{option.key or name} under [{table}]"
-            raise InputError(f"--{name} is needed, as a flag or as {place} in the --spec file.")
-    return {name: value for name, value in given.items() if name in known}
+            table, key = PLACES[name]
+            raise InputError(f"--{name} is needed, as a flag or as {key} under [{table}] in the --spec file.")
+    return given
 
 
 def _read_file(path: Path) -> dict[str, Any]:

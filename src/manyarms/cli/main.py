@@ -6,7 +6,7 @@ import shutil
 from typing import Annotated, Any, no_type_check
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from manyarms._version import __version__
 from manyarms.cli.backtest_command import backtest_command
@@ -61,11 +61,21 @@ ROOMY = 110
 """Columns from which the boxed help has room for its words; a narrower terminal gets plain help, which cuts none."""
 
 
+class Group(TyperGroup):
+    """The command `manyarms`, whose help is in the words of this library."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help in boxes."""
+        _tidy(self.get_params(ctx))
+        super().format_help(ctx, formatter)
+
+
 class Command(TyperCommand):
     """A subcommand whose help never cuts a word."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help in boxes where these have room, else in two plain columns."""
+        _tidy(self.get_params(ctx))
         if shutil.get_terminal_size().columns < ROOMY:
             self.rich_markup_mode = None
         super().format_help(ctx, formatter)
@@ -84,8 +94,18 @@ class Command(TyperCommand):
                 formatter.write_dl(rows)
 
 
+def _tidy(parameters: list[Any]) -> None:
+    """Take the word <bool> from switches, which have no value, and give Typer's own options British spelling."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+        if getattr(parameter, "help", None):
+            parameter.help = parameter.help.replace("customize", "customise")
+
+
 app = typer.Typer(
     name="manyarms",
+    cls=Group,
     help="Bayesian off-policy evaluation and learning when there are many actions.",
     epilog="Example: manyarms demo --out my-shop --seed 1\n\n"
     "Example: manyarms doctor logs.csv items.csv\n\n"

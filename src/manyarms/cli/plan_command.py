@@ -32,7 +32,7 @@ def plan_command(
     sure: Annotated[
         float,
         typer.Option(
-            "--sure", min=0.5, max=1.0, help="Probability of a gain, or of a loss, at which the question is decided."
+            "--sure", help="Probability of a gain, or of a loss, at which the question is decided: above 0.5, below 1."
         ),
     ] = 0.975,
     policy: Annotated[

@@ -25,8 +25,9 @@ from manyarms.logs.row_reader import REASONS
 CAPTION = (
     "Gain: the model's estimate, corrected with the rewards logged in these rounds, so it need not equal the "
     "difference between two values. Never logged: the share of a policy's choices that fall on actions without a row "
-    "in the logs that the model was fitted on. Prior share: the variance of the policy's value after the logs, "
-    "as a share of its variance before them. At 100 %, the value rests on the prior alone."
+    "in the logs that the model was fitted on. Prior share: the share of the prior "
+    "variance of the policy's value that remains once the logs have been used. At 100 %, the value rests on the prior "
+    "alone."
 )
 
 

@@ -35,8 +35,8 @@ def reproduce_command(
         bool,
         typer.Option(
             "--paper",
-            help="Run at full size: 50 random instances of most problems, 20 of the largest. --all takes about five "
-            "hours on 2 cores.",
+            help="Run at full size: 50 random instances of most problems, and 20 instances of the largest problems. "
+            "--all takes about five hours on 2 cores.",
         ),
     ] = False,
     instances: Annotated[int | None, typer.Option(min=2, help="Number of random instances of each problem.")] = None,

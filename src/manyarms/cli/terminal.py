@@ -150,6 +150,11 @@ def warn(message: str) -> None:
     say(f"manyarms: warning: {_one_line(message)}", err=True)
 
 
+def note(message: str) -> None:
+    """Print on the terminal, in one line on stderr, what a reader may want to know but need not act on."""
+    say(f"manyarms: note: {_one_line(message)}", err=True)
+
+
 def _one_line(message: str) -> str:
     return " ".join(message.split())
 

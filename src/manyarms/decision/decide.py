@@ -231,8 +231,9 @@ def decide(
         truth: The true value of each policy by name, and of "logged", in a simulation.
         true_rewards: (n,) the true mean reward of each logged round, in a simulation.
         likelihood: The likelihood of the rewards, for the model that is learned where `policies` is None.
-        sure: The probability of beating the current policy that a policy needs to be shipped. None for 0.9, or 0.975 if
-            propensities are estimated or a gain is not checked: then probabilities are less cautious.
+        sure: The probability of beating the current policy that a policy needs to be shipped: at least 0.5, below 1.
+            None for 0.9, or 0.975 if propensities are estimated or a gain is not checked: then probabilities are less
+            cautious.
         guardrails: Other goals that a policy must not harm, each with its reward in every round of `logs`; see
             `Guardrail`. A policy that may break one is not shipped, and the sentence names the goal that blocks it.
         backtest: The result of `ma.backtest`, to show on the page whether the last forecasts were right.
@@ -345,7 +346,7 @@ def _hidden_cause(model: RewardPosterior, policy: Policy, logs: LoggedData) -> H
 
 
 def _as_probability(name: str, value: float | None) -> float | None:
-    return None if value is None else as_scalar(name, value, above=0.0, below=1.0)
+    return None if value is None else as_scalar(name, value, at_least=0.5, below=1.0)
 
 
 def _with_segments(logs: LoggedData, segments: Any) -> LoggedData:

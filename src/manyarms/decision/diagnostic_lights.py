@@ -35,8 +35,8 @@ _MEANINGS = {
     "unsupported_mass": "share of the policy's choices on actions with no logged round (for the model: in the log it "
     "was fitted on; for other estimators: in the evaluated log). The model can then rely only on what such actions "
     "share with others, such as a category. Importance weights can say nothing about them",
-    "prior_share": "variance of the value after the logs, as a share of its variance before them; at 100 %, the logs "
-    "have added nothing",
+    "prior_share": "share of the prior variance of the value that remains once the logs have been used; at 100 %, the "
+    "logs have added nothing",
     "effective_sample_size": "number of equally weighted rounds that would be as informative as the weighted ones. "
     f"Below {2 * THRESHOLDS.min_effective_sample_size:.0f}, treat an estimator's own value with caution; below "
     f"{THRESHOLDS.min_effective_sample_size:.0f}, it is unreliable. The check above needs only 10",

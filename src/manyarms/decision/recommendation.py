@@ -109,7 +109,7 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         doubt = f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"
         doubts = [doubt, *doubts]
     if promising and evaluation.gain_rounds < FEWEST_ROUNDS:
-        sentence = _open_sentence(best, len(results))
+        sentence = _open_sentence(best, evaluation, len(results))
         remedy = "Log more rounds."
         reason = f"{evaluation.gain_rounds} rounds are too few to check the model."
         return Recommendation("undecided", best.name, sentence, reason, next_step=remedy)
@@ -125,17 +125,17 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         larger = blocked_policies(sound[: sound.index(best)], guardrails)
         return replace(recommendation, reason=" ".join([recommendation.reason, *([kept] if kept else []), *larger]))
     if sound:
-        return _blocked(sound, guardrails)
+        return _blocked(sound, evaluation, guardrails)
     if held_out:
         return _contradicted(held_out[0], evaluation, doubts)
     if promising:
-        return _trained(promising[0])
+        return _trained(promising[0], evaluation)
     if all(_gain(row).probability_positive <= 1.0 - sure for row in results):
-        sentence = f"Keep the current policy: the best candidate is {best.name}; {_gain_clause(best)}."
+        sentence = f"Keep the current policy: the best candidate is {best.name}; {_gain_clause(best, evaluation)}."
         reason = f"No candidate has more than a {percent(1.0 - sure)} probability of being better."
         advice = "Keep it, and look for other candidates."
         return Recommendation("keep", best.name, sentence, reason, next_step=advice)
-    sentence = _open_sentence(best, len(results))
+    sentence = _open_sentence(best, evaluation, len(results))
     remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
     if _gain(best).probability_positive < 0.5:
         remedy = keep_sentence(best.name)
@@ -154,13 +154,13 @@ def sure_of(evaluation: Evaluation, sure: float | None) -> float:
     return SURE_WHERE_CHECKED if cautious else SURE
 
 
-def _open_sentence(best: PolicyResult, n_candidates: int) -> str:
+def _open_sentence(best: PolicyResult, evaluation: Evaluation, n_candidates: int) -> str:
     """The sentence of a verdict that is open; a single candidate is not called the best of all."""
     if best.checked is not None and best.checked.diagnostics.get("effective_sample_size", 1.0) < NO_MATCH:
         return f"Undecided: the log says too little about {best.name} to give a useful interval."
     if n_candidates == 1:
-        return f"Undecided: {_gain_clause(best, f'the gain of {best.name}')}."
-    return f"Undecided: {best.name} looks best; {_gain_clause(best)}."
+        return f"Undecided: {_gain_clause(best, evaluation, f'the gain of {best.name}')}."
+    return f"Undecided: {best.name} looks best; {_gain_clause(best, evaluation)}."
 
 
 def needed_probability(sure: float) -> str:
@@ -199,7 +199,7 @@ def _ship(
         failed = f": {n_failed} check{'s' if n_failed > 1 else ''} failed" if n_failed else ""
         remedy = f"Test {best.name} on a share of the traffic first{failed}."
         reason = f"Caution: {'; '.join(listed)}. {remedy}" if listed else f"{reason} {remedy}"
-    sentence = f"Ship {best.name}: {_gain_clause(best)}."
+    sentence = f"Ship {best.name}: {_gain_clause(best, evaluation)}."
     return Recommendation("ship", best.name, sentence, reason, next_step=remedy, cautions=listed)
 
 
@@ -214,11 +214,14 @@ def _blocks(names: Sequence[str]) -> str:
     return f"the guardrail{'s' if many else ''} on {' and '.join(names)} block{'' if many else 's'}"
 
 
-def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> Recommendation:
+def _blocked(
+    rows: Sequence[PolicyResult], evaluation: Evaluation, guardrails: Sequence[GuardrailResult]
+) -> Recommendation:
     """The recommendation where every policy that would be shipped may break a guardrail."""
     best = rows[0]
     blocking = [result for result in guardrails if result.policy == best.name and not result.holds]
-    claim = f"{_gain_clause(best, f'the gain of {best.name}')}, but {_blocks([r.name for r in blocking])} it"
+    gain = _gain_clause(best, evaluation, f"the gain of {best.name}")
+    claim = f"{gain}, but {_blocks([r.name for r in blocking])} it"
     broken = {result.policy for result in guardrails if result.is_broken}
     verdict, opening, remedy = (
         "undecided",
@@ -234,10 +237,10 @@ def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]
     return Recommendation(verdict, best.name, sentence, reason, next_step=remedy, cautions=evidence)
 
 
-def _trained(best: PolicyResult) -> Recommendation:
+def _trained(best: PolicyResult, evaluation: Evaluation) -> Recommendation:
     reason = "Split the log with `logs.split`, learn the policy from one part, and evaluate it on the other."
     claim = f"{best.name} was learned from the rounds that it is evaluated on, so it looks better than it is"
-    sentence = f"Undecided: {claim}; {_gain_clause(best)}."
+    sentence = f"Undecided: {claim}; {_gain_clause(best, evaluation)}."
     return Recommendation("undecided", best.name, sentence, reason, next_step=reason)
 
 
@@ -245,7 +248,7 @@ def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[s
     names = contradicting(best, evaluation)
     verb = "contradicts" if len(names) == 1 else "contradict"
     objections = [*doubts, *([f"{' and '.join(names)} {verb} it"] if names else [])]
-    gain = f"according to the model, {_gain_clause(best, f'the gain of {best.name}')}"
+    gain = f"according to the model, {_gain_clause(best, evaluation, f'the gain of {best.name}')}"
     reason = "Find out why before you trust the model, or test the policy on a share of the traffic."
     sentence = f"Undecided: {gain}, but {', and '.join(objections)}."
     return Recommendation("undecided", best.name, sentence, reason, next_step=reason, cautions=tuple(objections))
@@ -289,14 +292,24 @@ def _gain(row: PolicyResult) -> Estimate:
     return row.gain
 
 
-def _gain_clause(row: PolicyResult, subject: str = "its gain") -> str:
+def _gain_clause(row: PolicyResult, evaluation: Evaluation, subject: str = "its gain") -> str:
     """The gain in percent where a relative change is defined, else in units of the reward, and its probability."""
-    gain, written, unit = (row.lift, signed_percent, "") if row.lift else (_gain(row), signed_number, " per round")
+    gain, written, unit = _gain(row), signed_number, "per round"
+    if row.lift is not None:
+        gain, written, unit = row.lift, signed_percent, f"of {_base(row, evaluation)}"
     low, high = gain.interval()
     probability = _gain(row).probability_positive
     certainty = f"better is {percent_in_words(probability)}"
     if probability < 0.5:
         certainty = f"worse is {percent_in_words(1.0 - probability)}"
     ends = f"95 % interval {written(low)} to {written(high)}"
-    size = f"{subject} over the current policy is {written(gain.value)}{unit} ({ends})"
+    size = f"{subject} over the current policy is {written(gain.value)} {unit} ({ends})"
     return f"{size}, and the probability that it is {certainty}"
+
+
+def _base(row: PolicyResult, evaluation: Evaluation) -> str:
+    """The figure that a relative gain is a percentage of, in words; where it is below zero, its size."""
+    base, name = evaluation.mean_reward, "mean logged reward"
+    if row.checked is None and evaluation.baseline.value is not None:
+        base, name = evaluation.baseline.value.value, "current policy's value"
+    return f"the size of the {name}" if base < 0.0 else f"the {name}"

@@ -67,8 +67,8 @@ def _policies(decision: Decision, charts: Charts) -> str:
         "values.</p>"
         "<p><strong>Never logged</strong>: the share of the policy's choices on actions without a round in the log "
         "that the model was fitted on.</p>"
-        "<p><strong>Prior share</strong>: the variance of the policy's value after the logs, as a share of its "
-        "variance before them. Near 100 %, the value rests on the prior and not on the data.</p>"
+        "<p><strong>Prior share</strong>: the share of the prior variance of the policy's value that remains once "
+        "the logs have been used. Near 100 %, the value rests on the prior and not on the data.</p>"
         "<p><strong>Relative gain</strong>: the gain divided by the mean logged reward of all rounds used for the "
         "gains.</p>"
     )
@@ -127,8 +127,9 @@ def _estimators(decision: Decision, charts: Charts) -> str:
     return (
         "<p>These estimators use the logged rewards and the propensities: the probabilities with which the logged "
         "actions were chosen. snIPS (self-normalised inverse propensity scoring) uses no model; DR (doubly robust) "
-        "corrects the model with logged rewards. If the diagnostics of an estimator show no problem, but its interval "
-        "excludes the model's value, find out why before you trust either.</p>"
+        "adds the weighted errors of the model in these rounds to the model's value. Estimators are compared with the "
+        "model's value before correction, not with the gains above. If the diagnostics of an estimator show no "
+        "problem, but its interval excludes the model's value, find out why before you trust either.</p>"
         + figure("agreement", charts, caption, sentences.agreement_sentence(decision))
         + fold("All estimates", table("Estimates", estimates, columns) + explained)
         + notes(failures)
@@ -289,8 +290,8 @@ def _best(decision: Any, _: Charts) -> str:
     }
     return table("Probability of being the best policy", list(choices), columns) + (
         "<p><strong>Expected loss</strong>: the reward per round lost on average by choosing this policy instead of "
-        "the best one. It is averaged over the uncertainty about the gains, so it need not equal the difference "
-        "between two of them.</p>"
+        "the best one. It is an average over the uncertainty about the gains, so it need not equal the "
+        "difference between two gains.</p>"
     )
 
 
