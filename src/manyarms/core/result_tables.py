@@ -143,6 +143,11 @@ def percent(probability: float) -> str:
     return "< 0.1 %" if probability < 0.001 else f"{100 * probability:.1f} %"
 
 
+def required_percent(probability: float) -> str:
+    """A probability that somebody asked for, as text: with the digits that it was given, as 90 % or 97.5 %."""
+    return f"{100 * probability:.6g} %"
+
+
 def percent_in_words(probability: float) -> str:
     """A probability as text in a sentence: as `percent` writes it, but with words for > and <."""
     return percent(probability).replace(">", "above").replace("<", "below")

@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from manyarms._base.checks import Array, as_flag, as_instance, as_scalar, as_text, as_vector, check_choice, row_weights
 from manyarms.core import Estimate, LoggedData, Policy
 from manyarms.core.estimate import NormalMixture
-from manyarms.core.result_tables import number, percent, percent_in_words, signed_number, signed_percent
+from manyarms.core.result_tables import number, percent_in_words, required_percent, signed_number, signed_percent
 from manyarms.errors import InputError
 from manyarms.estimators.checked_value import Checked, pooled_difference
 from manyarms.jobs.evaluate import SwappedHalf
@@ -132,7 +132,7 @@ class GuardrailResult:
         return (
             f"the change in {self.name} is {write(self.change.value)} (95 % interval {write(low)} to {write(high)}). "
             f"It stays within the limit of {worst} with probability {percent_in_words(self.probability)}; "
-            f"{percent(self.sure)} is needed"
+            f"{required_percent(self.sure)} is needed"
         )
 
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from manyarms.core.estimate import Estimate
-from manyarms.core.result_tables import number, percent, percent_in_words, signed_number, signed_percent
+from manyarms.core.result_tables import (
+    number,
+    percent,
+    percent_in_words,
+    required_percent,
+    signed_number,
+    signed_percent,
+)
 from manyarms.decision.decision_checks import contradicting
 from manyarms.decision.diagnostic_lights import THRESHOLDS
 from manyarms.decision.guardrail import GuardrailResult
@@ -132,7 +139,7 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         return _trained(promising[0], evaluation)
     if all(_gain(row).probability_positive <= 1.0 - sure for row in results):
         sentence = f"Keep the current policy: the best candidate is {best.name}; {_gain_clause(best, evaluation)}."
-        reason = f"No candidate has more than a {percent(1.0 - sure)} probability of being better."
+        reason = f"No candidate has more than a {required_percent(1.0 - sure)} probability of being better."
         advice = "Keep it, and look for other candidates."
         return Recommendation("keep", best.name, sentence, reason, next_step=advice)
     sentence = _open_sentence(best, evaluation, len(results))
@@ -165,7 +172,7 @@ def _open_sentence(best: PolicyResult, evaluation: Evaluation, n_candidates: int
 
 def needed_probability(sure: float) -> str:
     """The probability that a recommendation to ship needs, in a sentence."""
-    return f"Shipping requires a gain with a probability of at least {percent(sure)}."
+    return f"Shipping requires a gain with a probability of at least {required_percent(sure)}."
 
 
 def keep_sentence(name: str) -> str:
@@ -191,7 +198,7 @@ def _ship(
     }
     reason = (
         f"The probability of a gain is {percent_in_words(_gain(best).probability_positive)}; shipping requires at "
-        f"least {percent(sure)}. The comparison used {evaluation.gain_rounds:,} logged rounds."
+        f"least {required_percent(sure)}. The comparison used {evaluation.gain_rounds:,} logged rounds."
     )
     listed = tuple(text for text, applies in caveats.items() if applies)
     remedy = f"Ship {best.name}. Then run manyarms backtest on new logs to check that the forecasts hold."

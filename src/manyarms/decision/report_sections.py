@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from manyarms.core.result_tables import number, percent, share, signed_number
+from manyarms.core.result_tables import number, percent, required_percent, share, signed_number
 from manyarms.decision import plots
 from manyarms.decision import report_sentences as sentences
 from manyarms.decision.backtest_sections import backtest_section
@@ -269,7 +269,7 @@ def _goals(decision: Any, _: Charts) -> str:
         "Policy": lambda row: TableCell(row.policy),
         "Guardrail": lambda row: TableCell("holds" if row.holds else "blocks", css=f"light {_guardrail_colour(row)}"),
         "Probability": lambda row: number_cell(row.probability, percent),
-        "Needed": lambda row: number_cell(row.sure, percent),
+        "Needed": lambda row: number_cell(row.sure, required_percent),
         "Change per round [95 % interval]": lambda row: estimate_cell(row.change, signed_number),
         "Limit": lambda row: TableCell(limit_words(row)),
     }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from manyarms.core.estimate import Estimate
-from manyarms.core.result_tables import number, percent, percent_in_words, share, signed_number
+from manyarms.core.result_tables import number, percent_in_words, required_percent, share, signed_number
 from manyarms.decision import recommendation
 from manyarms.decision.decide import Decision
 from manyarms.decision.plan import Plan, rounded_count
@@ -41,7 +41,7 @@ def blockers(decision: Decision) -> list[str]:
     if decision.verdict == "undecided" and probability is not None and probability < decision.sure:
         texts.append(
             f"The probability of a gain is {percent_in_words(probability)}. Shipping requires at least "
-            f"{percent(decision.sure)}."
+            f"{required_percent(decision.sure)}."
         )
     return texts + _as_sentences(decision.cautions)
 
