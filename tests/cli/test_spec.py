@@ -97,3 +97,5 @@ def test_options_of_a_spec_that_a_command_does_not_use_are_named(tmp_path):
     assert line in decided.stderr and json.loads(decided.stdout)["verdict"], (decided.output, decided.exception)
     fitted = done("fit", "--spec", spec, "--out", tmp_path / "model.arrow")
     assert "note" not in fitted.stderr
+    evaluated = done("evaluate", "--spec", spec, "--model", tmp_path / "model.arrow", "--policies", "greedy")
+    assert "note" not in evaluated.stderr

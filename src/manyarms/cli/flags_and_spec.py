@@ -81,7 +81,7 @@ SpecFile = Annotated[
     typer.Option(
         "--spec",
         help="TOML file with options under [logs], [catalog], [prior] and [likelihood]. Options that this command does "
-        "not use are ignored, and a note names them. Options on the command line override the file.",
+        "not use are ignored. Options on the command line override the file.",
     ),
 ]
 Engine = Annotated[
@@ -135,7 +135,9 @@ def with_options(
                     if spec_file is not None and part.name in OUTPUTS and values[part.name] is not None:
                         refuse_inputs(values[part.name], [spec_file], part.name)
                 options = {name: value for name, value in given.items() if name in known}
-                with _naming([name for name in given if name not in known], spec_file):
+                # What a model was fitted with is settled, so there is nothing to say about it.
+                unused = [] if "model" in values else [name for name in given if name not in known]
+                with _naming(unused, spec_file):
                     command(**{part.name: values[part.name] for part in own}, **options)
 
         parts = [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in shown]
