@@ -163,3 +163,9 @@ def test_a_jester_world_is_given_by_its_generator_and_refuses_what_does_not_fit(
     with pytest.raises(RangeError, match="rank must be at most that of the known ratings"):
         twins = np.repeat(rng(3).normal(size=(40, 1)), 12, axis=1)
         jester_world(twins, rank=3, n_actions=5, n_prior_users=10, rng=rng())
+
+
+def test_fifty_jokes_are_actions_unless_told_otherwise():
+    jokes = rng(42).uniform(-10.0, 10.0, size=(130, 60))
+    world = jester_world(jokes, rng=rng(43))
+    assert world.environment.n_actions == len(world.items) == 50 and len(world.known) == 10

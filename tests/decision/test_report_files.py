@@ -10,11 +10,14 @@ from html import escape
 import numpy as np
 import pytest
 from decision_world import CHARTS
+from numpy.testing import assert_allclose
+from scipy import stats
 
 import manyarms as ma
 from manyarms.core.result_tables import signed_number
 from manyarms.decision.report_sentences import (
     calibration_sentence,
+    pairs_sentence,
     shrinkage_sentence,
     support_sentence,
     values_sentence,
@@ -179,3 +182,29 @@ def test_every_format_has_the_same_figures(known, tmp_path):
         written = ma.write_report(decision, tmp_path / kind, format=kind)
         assert {image.stem for image in written} == CHARTS
         assert all(image.read_bytes().startswith(begins) for image in written)
+
+
+@pytest.mark.parametrize(
+    ("probability", "words"), [(0.975, "a probability of at least 97.5 %."), (0.9999, "a probability above 99.9 %.")]
+)
+def test_the_sentence_about_pairs_writes_the_least_probability_in_words(probability, words, known):
+    decision, *_ = known
+    gain = ma.Estimate(stats.norm.ppf(probability), 1.0)
+    rows = (ma.jobs.PolicyResult("new", ma.Estimate(1.0, 0.1), gain),)
+    evaluation = ma.Evaluation(100, 1.0, ma.jobs.PolicyResult("logged", ma.Estimate(1.0, 0.1)), rows)
+    assert pairs_sentence(replace(decision, evaluation=evaluation)) == f"New beats each of the others with {words}"
+
+
+def test_one_very_wide_interval_does_not_squeeze_the_others_in_the_chart_of_agreement():
+    """The axis then spans the model's intervals and a third of that beside them."""
+
+    def result(name, value):
+        wide = ma.Estimate(value, 100.0, kind="sampling")
+        return ma.jobs.PolicyResult(name, ma.Estimate(value, 0.1), estimates={"snIPS": wide})
+
+    evaluation = ma.Evaluation(100, 1.0, result("logged", 1.0), (result("new", 2.0),))
+    drawn = json.dumps(ma.plots.agreement(evaluation).to_dict())
+    low, high = json.loads(re.search(r'"domain": (\[[^]]*\])', drawn)[1])
+    half = 0.1 * stats.norm.ppf(0.975)
+    room = 0.35 * (1.0 + 2 * half)
+    assert_allclose([low, high], [1.0 - half - room, 2.0 + half + room], rtol=1e-9)

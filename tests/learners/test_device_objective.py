@@ -171,3 +171,14 @@ def test_logs_without_weights_train_alike(monkeypatch):
     assert_allclose(
         there.value_and_gradient(np.zeros((K, D)))[1], here.value_and_gradient(np.zeros((K, D)))[1], atol=1e-14
     )
+
+
+def test_two_folds_predict_their_own_rounds(logs):
+    """One mean for all rounds is a shorter path, which two folds must not take."""
+    torch_or_skip()
+    model = ma.CrossFit(ma.priors.independent(K, dim=D), n_folds=2)
+    here, there = both(ma.DRLearner(model), logs, None)
+    weights = random_policy().weights
+    (value, gradient), got = here.value_and_gradient(weights), there.value_and_gradient(weights)
+    assert_allclose(got[0], value, rtol=1e-13)
+    assert_allclose(got[1], gradient, rtol=1e-11, atol=1e-14)

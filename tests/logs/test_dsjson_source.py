@@ -10,6 +10,7 @@ from small_shop import run
 
 import manyarms as ma
 from manyarms.errors import ActionError, DataFileError, EligibilityError, InputError, NonFiniteError
+from manyarms.logs.dsjson_source import DsjsonSource
 
 TOPICS = ("ski", "sea", "art", "food", "golf")
 
@@ -232,3 +233,10 @@ def test_decisions_that_were_too_young_are_new_to_the_model_later(tmp_path):
     assert later.statistics.n_rounds == 400
     whole = ma.fit(at(9, stream.features), early.prior)
     np.testing.assert_allclose(later.weights.action_mean(), whole.weights.action_mean(), rtol=1e-8, atol=1e-12)
+
+
+def test_progress_begins_at_zero_and_counts_every_decision(tmp_path):
+    file, reported = write(tmp_path / "log.dsjson", lines(70)), []
+    source = DsjsonSource([file], lambda done, total: reported.append((done, total)))
+    sizes = [len(batch) for batch in source.batches(["reward"], 30)]
+    assert sizes == [30, 30, 10] and reported == [(0, None), (30, None), (60, None), (70, None)]
