@@ -3,6 +3,7 @@ from html import escape
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.special import ndtr, ndtri
 
 import manyarms as ma
@@ -212,6 +213,17 @@ def test_nothing_is_planned_where_a_guardrail_is_broken_or_the_policy_cannot_be_
         advice, planned = plan_next_step(open_, posterior, policy, logs, 0.975, None, "", goals)
         assert advice is open_ and planned is None
     assert plan_next_step(open_, posterior, candidate, logs, 0.975, None, "", [])[1] is not None
+
+
+def test_a_gain_that_is_sure_enough_for_the_verdict_is_not_planned_for_where_only_a_guardrail_is_open():
+    posterior, candidate, logs = logged_rounds()
+    open_ = Recommendation("undecided", "new", "", "", next_step="as it was")
+    goal = GuardrailResult("returns", "new", 1.0, ma.Estimate(-0.1, 0.1), 0.1, 0.5, 0.9, "higher")
+    assert not goal.holds and not goal.is_broken
+    for probability, is_planned in ((0.93, False), (0.85, True)):
+        gain = ma.Estimate(stats.norm.ppf(probability), 1.0)
+        _, planned = plan_next_step(open_, posterior, candidate, logs, 0.9, gain, "", [goal], 0.975)
+        assert (planned is not None) == is_planned
 
 
 def test_items_are_shown_by_name_if_the_catalog_has_names():

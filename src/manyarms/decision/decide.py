@@ -311,7 +311,7 @@ def decide(
     gain, own_goals = None if result is None else result.gain, [goal for goal in goals if goal.policy == best]
     # A plan is that of the model alone, which is not cautious: it asks for more.
     recommendation, next_rounds = plan_next_step(
-        recommendation, model, candidate, logs, sure or SURE, gain, unit, own_goals
+        recommendation, model, candidate, logs, sure_of(evaluation, sure), gain, unit, own_goals, sure or SURE
     )
     return Decision(
         **vars(recommendation),

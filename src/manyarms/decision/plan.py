@@ -345,9 +345,12 @@ def plan_open_question(posterior: RewardPosterior, policy: Policy, logs: LoggedD
 
 def plan_next_step(
     advice: Recommendation, model: RewardPosterior | None, policy: Policy | None, logs: LoggedData, sure: float,
-    gain: Estimate | None, unit: str, goals: Sequence[GuardrailResult],
+    gain: Estimate | None, unit: str, goals: Sequence[GuardrailResult], planned_sure: float | None = None,
 ) -> tuple[Recommendation, Plan | None]:  # fmt: skip
-    """Plan the next step of a recommendation: where it is undecided, the rounds or the test that would settle it."""
+    """Plan the next step of a recommendation: where it is undecided, the rounds or the test that would settle it.
+
+    The verdict needs a gain with probability `sure`, and the plan asks the model for `planned_sure`, or for the same.
+    """
     if model is None or policy is None or advice.verdict != "undecided":
         return advice, None
     open_goals = [goal for goal in goals if not goal.holds]
@@ -358,12 +361,13 @@ def plan_next_step(
         test = _guardrail_test(open_goals, logs)
         reason = advice.reason.replace(f" {advice.next_step}", "")
         return (replace(advice, next_step=test, reason=reason) if test else advice), None
-    plan = plan_open_question(model, policy, logs, sure)
+    planned_sure = planned_sure or sure
+    plan = plan_open_question(model, policy, logs, planned_sure)
     if plan is None:
         return advice, None
     step = plan.sentence
     if not plan.rounds:
-        test = f"Test {advice.policy} on a share of the traffic{_size_of_a_test(gain, logs, sure, unit)}."
+        test = f"Test {advice.policy} on a share of the traffic{_size_of_a_test(gain, logs, planned_sure, unit)}."
         if gain is not None and gain.probability_positive < 0.5:
             test = keep_sentence(advice.policy)
         step = f"The model alone is sure of a {plan.side}, but the logged rewards do not confirm it yet. {test}"

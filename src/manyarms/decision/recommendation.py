@@ -25,7 +25,7 @@ from manyarms.jobs.evaluate import PolicyResult
 SURE = 0.975
 """Probability of beating the current policy that a policy needs to be shipped: its 95 % interval lies above zero."""
 SURE_WHERE_CHECKED = 0.9
-"""The same where gains are checked with known propensities.
+"""Probability of beating the current policy that a policy needs where its gain is checked with known propensities.
 
 Such probabilities are cautious: on real data, fewer than one in a hundred policies that reach this one are not better
 (docs/decisions.md). With estimated propensities they are not cautious enough for it.
