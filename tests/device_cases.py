@@ -14,12 +14,17 @@ HERE = "cpu:0"
 
 def torch_or_skip():
     """The module torch. Without it the test is skipped, unless MANYARMS_ALL_TESTS is set."""
+    return module_or_skip("torch")
+
+
+def module_or_skip(name):
+    """A module that need not be installed. Without it the test is skipped, unless MANYARMS_ALL_TESTS is set."""
     try:
-        return importlib.import_module("torch")
+        return importlib.import_module(name)
     except ImportError:
         if os.environ.get("MANYARMS_ALL_TESTS"):
-            pytest.fail("PyTorch is not installed, and MANYARMS_ALL_TESTS is set")
-        pytest.skip("PyTorch is not installed")
+            pytest.fail(f"{name} is not installed, and MANYARMS_ALL_TESTS is set")
+        pytest.skip(f"{name} is not installed")
 
 
 def stand_in(monkeypatch, module):

@@ -58,7 +58,7 @@ NOT_COPIED = (".*", "trust-journal", "site", "big-logs", "dist")
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 CAUGHT_SHARE = 0.95
 COVERED_SHARE = 0.95
-ON_A_GPU = ("gpu/cuda_kernels.py", "gpu/recorded.py", "gpu/triton_kernels.py")
+ON_A_GPU = ("gpu/cuda_kernels.py", "gpu/recorded.py")
 """Files that only run on a GPU. `benchmarks/gpu.py` compares their answers with double precision, at full size."""
 
 
