@@ -78,7 +78,7 @@ class Scripted(learners.Optimiser):
     def __init__(self, path):
         self.path = path
 
-    def maximise(self, objective, report, rng):
+    def maximise(self, objective, report, rng, start):
         for step, weights in enumerate(self.path, start=1):
             if not report(step, objective.value(weights), weights):
                 return
@@ -119,6 +119,65 @@ def test_whole_groups_are_held_out_and_evaluated_without_penalties():
     learner.learn(logs)
     halves = [learner.objective(random_policy(), logs.take(np.flatnonzero(groups == g))) for g in (0, 1)]
     assert np.isclose(halves, seen[0].held_out, rtol=1e-12).sum() == 1
+
+
+def test_of_several_penalties_the_rounds_held_out_choose():
+    logs, ridges, best = make_logs(3000, weights=None), [0.001, 0.1, 0.01, 1.0], {}
+
+    def learned(ridge, progress=None):
+        training = ma.Training(
+            learners.LBFGS(300), holdout=0.4, patience=300, ridge=ridge, rng=np.random.default_rng(3), progress=progress
+        )
+        return ma.SNIPSLearner(training=training).learn(logs).weights
+
+    path = []
+    chosen = learned(ridges, path.append)
+    assert list(dict.fromkeys(step.ridge for step in path)) == [1.0, 0.1, 0.01, 0.001]
+    for ridge in ridges:
+        alone = []
+        learned(ridge, alone.append)
+        best[ridge] = max(step.held_out for step in alone), len(alone)
+        # The objective has several maxima, and the path may end in a higher one.
+        assert [step for step in path if step.ridge == ridge][-1].objective > 0.98 * alone[-1].objective
+    highest = max(path, key=lambda step: step.held_out)
+    assert highest.held_out > 0.98 * max(value for value, _ in best.values())
+    # Where the last penalty ended is a good start for the next.
+    assert len(path) < 0.8 * sum(steps for _, steps in best.values())
+    again = []
+    learned([highest.ridge, *(ridge for ridge in ridges if ridge > highest.ridge)], again.append)
+    assert chosen.any() and highest in again
+
+
+@pytest.mark.parametrize("optimiser", [learners.LBFGS(20), learners.Adam(0.1, 5)], ids=["lbfgs", "adam"])
+def test_each_penalty_starts_where_the_one_before_ended(optimiser):
+    logs, starts, ends = make_logs(300, weights=None), [], []
+
+    class Watched(type(optimiser)):
+        def maximise(self, objective, report, rng, start):
+            starts.append((objective.ridge, start.copy()))
+
+            def noted(step, value, weights):
+                ends.append(weights)
+                return report(step, value, weights)
+
+            super().maximise(objective, noted, rng, start)
+
+    watched = Watched(*vars(optimiser).values())
+    rng = np.random.default_rng(0)
+    ma.IPSLearner(training=ma.Training(watched, holdout=0.3, ridge=np.array([0.01, 1.0]), rng=rng)).learn(logs)
+    (first, zeros), (second, warm) = starts
+    assert (first, second) == (1.0, 0.01) and not zeros.any() and warm.any()
+    assert any(np.array_equal(warm, weights) for weights in ends)
+
+
+@pytest.mark.parametrize(
+    ("ridge", "message"),
+    [([], "holds no penalty"), ([0.1, -1.0], "must be at least 0"), ([0.1, 0.2], "compared on held-out rounds")],
+)
+def test_penalties_that_cannot_be_tried_are_refused(ridge, message):
+    with pytest.raises(ma.errors.ManyarmsError, match=message) as caught:
+        ma.Training(ridge=ridge)
+    assert caught.value.argument == "ridge"
 
 
 @pytest.mark.parametrize("optimiser", [learners.LBFGS(200), learners.Adam(0.1, 200)], ids=["lbfgs", "adam"])

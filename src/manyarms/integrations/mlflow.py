@@ -89,7 +89,7 @@ def log(
 def log_step(step: TrainingStep) -> None:
     """Write a step of training into the active run: `ma.Training(progress=ma.mlflow.log_step)`."""
     mlflow: Any = import_optional("mlflow", "ma.mlflow", "manyarms[mlflow]")
-    metrics = {"objective": step.objective, "held_out": step.held_out}
+    metrics = {"objective": step.objective, "held_out": step.held_out, "ridge": step.ridge}
     mlflow.log_metrics({name: value for name, value in metrics.items() if value is not None}, step=step.step)
 
 

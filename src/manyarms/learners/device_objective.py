@@ -46,8 +46,8 @@ class DeviceObjective(Objective):
     def take(self, rows: Int[Array, " m"]) -> DeviceObjective:
         return replace(self, rounds=self.rounds.take(rows), on_device=self._there.take(rows))
 
-    def start(self) -> Tensor:
-        return upload(np.zeros(self.shape), self._there.device)
+    def place_weights(self, weights: Float[Array, "K d"]) -> Tensor:
+        return upload(weights.copy(), self._there.device)
 
     def as_array(self, weights: Any) -> Float[Array, "K d"]:
         return weights.copy() if isinstance(weights, np.ndarray) else weights.cpu().numpy().copy()

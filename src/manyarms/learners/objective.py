@@ -138,9 +138,9 @@ class Objective:
             gradient += share * part
         return value, gradient
 
-    def start(self) -> Float[Any, "K d"]:
-        """The weights of the uniform policy."""
-        return np.zeros(self.shape)
+    def place_weights(self, weights: Float[Array, "K d"]) -> Float[Any, "K d"]:
+        """A copy of some weights where the objective is computed."""
+        return weights.copy()
 
     def as_array(self, weights: Float[Any, "K d"]) -> Float[Array, "K d"]:
         """A copy of some weights for the caller to keep."""

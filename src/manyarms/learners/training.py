@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,14 +25,16 @@ class TrainingStep:
     """One step of training, as reported to `Training(progress=...)`.
 
     Attributes:
-        step: The number of iterations of L-BFGS, or of epochs of Adam, so far.
+        step: The number of iterations of L-BFGS, or of epochs of Adam, so far, with all penalties.
         objective: The objective on the training rounds, penalties included; with Adam, its mean over batches.
         held_out: The criterion on the held-out rounds, without penalties; None when no rounds are held out.
+        ridge: λ.
     """
 
     step: int
     objective: float
     held_out: float | None
+    ridge: float = 0.0
 
 
 class Training:
@@ -45,7 +47,8 @@ class Training:
         patience: The number of steps without a new best on the held-out rounds after which training stops.
         imitation: ρ of a term ρ mean log π(a_i | x_i), the cross-entropy towards the logged actions, which is least at
             the logging policy. It needs no propensities. In units of the reward; 0 for none.
-        ridge: λ of a penalty λ/2 ‖β‖²; 0 for none.
+        ridge: λ of a penalty λ/2 ‖β‖²; 0 for none. Of several, the held-out rounds choose one: training goes from the
+            largest to the smallest, each time from where the last one ended, which takes far fewer steps.
         rng: A NumPy generator, needed to hold out rounds and to draw minibatches. It is read once, here, so that the
             same learner learns the same from the same logs.
         progress: Called with a `TrainingStep` after every step.
@@ -59,7 +62,7 @@ class Training:
         holdout: float = 0.0,
         patience: int = 10,
         imitation: float = 0.0,
-        ridge: float = 1e-4,
+        ridge: float | Sequence[float] | Float[Array, " m"] = 1e-4,
         rng: np.random.Generator | None = None,
         progress: Callable[[TrainingStep], None] | None = None,
         device: str = CPU,
@@ -69,7 +72,11 @@ class Training:
         self.holdout = as_scalar("holdout", holdout, at_least=0.0, below=1.0)
         self.patience = as_count("patience", patience)
         self.imitation = as_scalar("imitation", imitation, at_least=0.0)
-        self.ridge = as_scalar("ridge", ridge, at_least=0.0)
+        self.ridges = _as_ridges(ridge)
+        if len(self.ridges) > 1 and self.holdout == 0:
+            raise InputError(
+                "several penalties are compared on held-out rounds.", "Pass holdout=0.2 and rng.", argument="ridge"
+            )
         if rng is None and (self.holdout > 0 or self.optimiser.stochastic):
             raise InputError(
                 "held-out rounds and minibatches are drawn at random.", "Pass rng=np.random.default_rng(seed)."
@@ -79,8 +86,8 @@ class Training:
         self.device = as_device(device)
 
     def objective(self, rounds: TrainingRounds, criterion: Criterion) -> Objective:
-        """The objective on these rounds, penalties included."""
-        return self._placed(Objective(rounds, criterion, imitation=self.imitation, ridge=self.ridge))
+        """The objective on these rounds, penalties included: with several, the largest."""
+        return self._placed(Objective(rounds, criterion, imitation=self.imitation, ridge=self.ridges[0]))
 
     def estimate(self, rounds: TrainingRounds, criterion: Criterion) -> Objective:
         """The objective on these rounds without penalties."""
@@ -95,22 +102,11 @@ class Training:
         held = self._held_out(np.arange(len(rounds)) if units is None else units, holdout_rng)
         held_objective = self.estimate(rounds.take(np.flatnonzero(held)), criterion) if held.any() else None
         objective = self.objective(rounds.take(np.flatnonzero(~held)) if held.any() else rounds, criterion)
-        best, best_step = np.zeros(objective.shape), 0
-        best_value = -np.inf if held_objective is None else held_objective.value(best)
-
-        def report(step: int, value: float, weights: Float[Array, "K d"]) -> bool:
-            # The best weights on the held-out rounds are kept; without any, the last ones.
-            nonlocal best, best_step, best_value
-            held_value = None if held_objective is None else held_objective.value(weights)
-            if self.progress is not None:
-                self.progress(TrainingStep(step, value, held_value))
-            if held_value is None or held_value > best_value:
-                best, best_step = weights, step
-                best_value = best_value if held_value is None else held_value
-            return step - best_step < self.patience
-
-        self.optimiser.maximise(objective, report, order_rng)
-        return best
+        course = _Course(np.zeros(objective.shape), held_objective, self.patience, self.progress)
+        for ridge in self.ridges:
+            course.begin(ridge)
+            self.optimiser.maximise(replace(objective, ridge=ridge), course.report, order_rng, course.last)
+        return course.best
 
     def _held_out(self, units: Array, rng: np.random.Generator) -> Bool[Array, " n"]:
         names, unit = np.unique(units, return_inverse=True)
@@ -126,6 +122,52 @@ class Training:
         return rng.permutation(len(names))[unit] < n_held
 
 
+class _Course:
+    """The course of a training: the last weights, and the best ones on held-out rounds, if there are any of these."""
+
+    def __init__(
+        self,
+        start: Float[Array, "K d"],
+        held_out: Objective | None,
+        patience: int,
+        progress: Callable[[TrainingStep], None] | None,
+    ):
+        self._held_out, self._patience, self._progress = held_out, patience, progress
+        self.last = self.best = start
+        self._step = 0
+        self._value = self._best_value = -np.inf if held_out is None else held_out.value(start)
+
+    def begin(self, ridge: float) -> None:
+        """Begin with another penalty, from the last weights."""
+        self._ridge, self._best_step, self._best_here = ridge, 0, self._value
+        self._earlier_steps = self._step
+
+    def report(self, step: int, objective: float, weights: Float[Array, "K d"]) -> bool:
+        """Take the weights of a step; False if training is to stop."""
+        held_value = None if self._held_out is None else self._held_out.value(weights)
+        self._step, self.last = self._earlier_steps + step, weights
+        if self._progress is not None:
+            self._progress(TrainingStep(self._step, objective, held_value, self._ridge))
+        if held_value is None:
+            self.best = weights
+            return True
+        self._value = held_value
+        if held_value > self._best_value:
+            self.best, self._best_value = weights, held_value
+        if held_value > self._best_here:
+            self._best_here, self._best_step = held_value, step
+        return step - self._best_step < self._patience
+
+
+def _as_ridges(ridge: Any) -> tuple[float, ...]:
+    """The penalties, each once, from the largest."""
+    several = np.ndim(ridge) == 1
+    given = [as_scalar("ridge", value, at_least=0.0) for value in (ridge if several else [ridge])]
+    if not given:
+        raise InputError("holds no penalty.", "Pass a number, or several numbers to choose from.", argument="ridge")
+    return tuple(sorted(set(given), reverse=True))
+
+
 Report = Callable[[int, float, Float[Array, "K d"]], bool]
 """Called after every step with its number, the objective and the weights. Training stops when it returns False."""
 
@@ -136,8 +178,10 @@ class Optimiser(ABC):
     stochastic: bool = False
 
     @abstractmethod
-    def maximise(self, objective: Objective, report: Report, rng: np.random.Generator) -> None:
-        """Climb from zero weights, the uniform policy, until there is nothing to gain or `report` returns False."""
+    def maximise(
+        self, objective: Objective, report: Report, rng: np.random.Generator, start: Float[Array, "K d"]
+    ) -> None:
+        """Climb from some weights until there is nothing to gain or `report` returns False; zeros are uniform."""
 
 
 class LBFGS(Optimiser):
@@ -152,7 +196,9 @@ class LBFGS(Optimiser):
         self.max_iterations = as_count("max_iterations", max_iterations)
         self.tolerance = as_scalar("tolerance", tolerance, at_least=0.0)
 
-    def maximise(self, objective: Objective, report: Report, rng: np.random.Generator) -> None:
+    def maximise(
+        self, objective: Objective, report: Report, rng: np.random.Generator, start: Float[Array, "K d"]
+    ) -> None:
         from scipy.optimize import minimize  # noqa: PLC0415  slow to import
 
         shape, step = objective.shape, 0
@@ -170,8 +216,7 @@ class LBFGS(Optimiser):
                 raise StopIteration
 
         options = {"maxiter": self.max_iterations, "gtol": self.tolerance, "ftol": 1e-12}
-        start = np.zeros(objective.shape).reshape(-1)
-        minimize(downhill, start, jac=True, method="L-BFGS-B", callback=after, options=options)
+        minimize(downhill, start.reshape(-1), jac=True, method="L-BFGS-B", callback=after, options=options)
 
 
 class Adam(Optimiser):
@@ -190,8 +235,10 @@ class Adam(Optimiser):
         self.n_epochs = as_count("n_epochs", n_epochs)
         self.batch_size = as_count("batch_size", batch_size)
 
-    def maximise(self, objective: Objective, report: Report, rng: np.random.Generator) -> None:
-        weights, n, steps = objective.start(), len(objective), 0
+    def maximise(
+        self, objective: Objective, report: Report, rng: np.random.Generator, start: Float[Array, "K d"]
+    ) -> None:
+        weights, n, steps = objective.place_weights(start), len(objective), 0
         first, second = 0.0 * weights, 0.0 * weights
         for epoch in range(1, self.n_epochs + 1):
             order, value = rng.permutation(n), 0.0
