@@ -71,6 +71,12 @@ class BenchProblem:
         return LoggedData(self.contexts, self.actions, self.rewards, propensities=np.full(n, 1 / K), n_actions=K)
 
     @cached_property
+    def other_logs(self) -> LoggedData:
+        """The rounds with the actions of another policy, which chooses among the same ones."""
+        K, n, _ = self.size
+        return LoggedData(self.contexts, self.actions[::-1].copy(), np.zeros(n), n_actions=K)
+
+    @cached_property
     def click_logs(self) -> LoggedData:
         """The rounds with clicks."""
         return LoggedData(self.contexts, self.actions, self.clicks, n_actions=self.size.n_actions)

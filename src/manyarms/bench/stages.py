@@ -19,7 +19,7 @@ from manyarms.estimators.importance_weighted import DR, IPS, SNIPS
 from manyarms.inference import condition
 from manyarms.likelihoods import Bernoulli, Gaussian
 from manyarms.logs.read_logs import read_logs
-from manyarms.policies import Greedy, Logged, Pessimistic, TablePolicy, Thompson, Uniform
+from manyarms.policies import Greedy, Logged, Pessimistic, TablePolicy, Thompson
 from manyarms.posterior import fit
 from manyarms.posterior.reward_width import confidence_radius
 from manyarms.prior_learning.learn_prior import learn_prior
@@ -166,15 +166,16 @@ def _value(p: BenchProblem) -> Forms:
 
 
 def _difference(p: BenchProblem) -> Forms:
-    K, posterior, logs = p.size.n_actions, p.posterior, p.logs
-    forms = {OURS: Form(lambda: posterior.difference(Logged(logs), Uniform(K), p.contexts), _numbers)}
+    K, posterior, policies = p.size.n_actions, p.posterior, (Logged(p.logs), Logged(p.other_logs))
+    forms = {OURS: Form(lambda: posterior.difference(*policies, p.contexts), _numbers)}
     if 4 * p.square_floats <= MOST_FLOATS:
-        fitted, rounds = p.plain_posterior, (p.contexts, p.actions, K)
+        fitted = p.plain_posterior
+        first, second = ((p.contexts, logs.actions, K) for logs in (p.logs, p.other_logs))
         forms[LOOP] = Form(
-            lambda: plain.loop_value(p.model, fitted, plain.loop_mass(*rounds) - p.contexts.mean(axis=0) / K)
+            lambda: plain.loop_value(p.model, fitted, plain.loop_mass(*first) - plain.loop_mass(*second))
         )
         forms[TEXTBOOK] = Form(
-            lambda: plain.batched_value(p.model, fitted, plain.batched_mass(*rounds) - p.contexts.mean(axis=0) / K)
+            lambda: plain.batched_value(p.model, fitted, plain.batched_mass(*first) - plain.batched_mass(*second))
         )
     return forms
 

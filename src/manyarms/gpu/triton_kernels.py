@@ -4,7 +4,7 @@ The functions of the same names without a leading underscore call them with tens
 these functions in plain PyTorch, for other devices.
 """
 
-# pyright: basic, reportMissingImports=false, reportIndexIssue=false
+# pyright: basic, reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false, reportGeneralTypeIssues=false
 from __future__ import annotations
 
 import torch

@@ -11,14 +11,16 @@ from scipy import sparse
 
 from manyarms._base.checks import Array
 from manyarms.estimators.set_weighted import ActionSets
-from manyarms.gpu.cuda_kernels import add_by_key
 from manyarms.gpu.device import Tensor, free_memory, load_torch, require_memory, upload
 from manyarms.learners.objective import MIN_ROWS, BlockOfProbabilities, Objective, ObjectiveSums
 from manyarms.learners.training_rounds import TrainingRounds
 from manyarms.linalg.indexing import chunks
 
-TILE_NUMBERS = 1 << 25
-"""The number of probabilities in a tile: 0.3 GB, of which there are a few copies at once."""
+TILE_NUMBERS = 1 << 27
+"""The number of probabilities in a tile: 1 GB, of which there are a few copies at once.
+
+In smaller ones, launching the kernels takes longer than their work.
+"""
 
 _COPIES, _SET_COPIES = 6, 4
 """The number of arrays of the size of a tile that are needed at once, and more of them for every kind of sets."""
@@ -28,7 +30,7 @@ _COPIES, _SET_COPIES = 6, 4
 class DeviceObjective(Objective):
     """J(β) of `Objective` on a GPU, for weights there or on the processor; a gradient lies where the weights do.
 
-    Probabilities stay on the GPU. Criteria are computed on the processor, from one number per round.
+    Everything stays on the GPU until the sums over all rounds are known.
     """
 
     on_device: RoundsOnDevice | None = None
@@ -64,8 +66,8 @@ class DeviceObjective(Objective):
         # The numbers of an action are neighbours, as tiles add to them.
         sums = ObjectiveSums(self, weights.new_zeros(K, n_gradients, d).permute(1, 0, 2))
         for rows in chunks(len(self), there.tile_rows):
-            block = self.rounds.take(rows)
-            sums.add(block, _DeviceProbabilities(block, there.take(rows), weights, self.imitation > 0))
+            sums.add(_DeviceProbabilities(there.take(rows), weights, self.imitation > 0))
+        sums.parts, sums.rest = sums.parts.cpu().numpy(), float(sums.rest)
         return sums
 
 
@@ -110,17 +112,23 @@ class RoundsOnDevice:
         tile_rows: The number of rounds that are worked on at a time.
         contexts: (n, d) Contexts.
         actions: (n,) Logged actions.
+        rewards, propensities, row_weights: (n,) As in `TrainingRounds`.
         sets, eligible: The sets of the rounds; None for the logged actions alone, and for all actions.
         means: (F, K, d) The predictions of each fold; None for none.
+        folds: (n,) The fold of each round; None for none.
     """
 
     device: str
     tile_rows: int
     contexts: Tensor
     actions: Tensor
+    rewards: Tensor
+    propensities: Tensor
+    row_weights: Tensor
     sets: _DeviceSets | None
     eligible: _DeviceSets | None
     means: Tensor | None
+    folds: Tensor | None
 
     @classmethod
     def copy(cls, rounds: TrainingRounds, device: str) -> RoundsOnDevice:
@@ -133,85 +141,94 @@ class RoundsOnDevice:
         sets = [given for given in (rounds.sets, rounds.eligible) if given is not None]
         held = sum(given.members.nnz + len(given.which) for given in sets)
         means = 0 if predicted is None else predicted.means.size
-        fixed = 8 * (n * (d + 1) + 12 * K * d + means + held)
+        fixed = 8 * (n * (d + 5) + 12 * K * d + means + held)
         per_round = 8 * (_COPIES + _SET_COPIES * len(sets)) * K
         require_memory(
             device, fixed + per_round, f"training on {n:,} rounds of {K:,} actions",
             'Learn from fewer rounds, or use device="cpu".',
         )  # fmt: skip
         fitting = max(1, (free_memory(device) - fixed) // per_round)
+
+        def numbers(part: Array) -> Tensor:
+            return load_torch().from_numpy(np.array(part, dtype=np.int64)).to(device)
+
         return cls(
             device,
             min(max(MIN_ROWS, TILE_NUMBERS // K), fitting),
             upload(rounds.contexts, device),
-            load_torch().from_numpy(np.array(rounds.actions)).to(device),
+            numbers(rounds.actions),
+            *(upload(part, device) for part in (rounds.rewards, rounds.propensities, rounds.row_weights)),
             sets=None if rounds.sets is None else _DeviceSets.copy(rounds.sets, device),
             eligible=None if rounds.eligible is None else _DeviceSets.copy(rounds.eligible, device),
             means=None if predicted is None else upload(predicted.means, device),
+            folds=None if predicted is None else numbers(predicted.folds),
         )
 
     def take(self, rows: Any) -> RoundsOnDevice:
         """These rounds only."""
         rows = rows if isinstance(rows, slice) else load_torch().from_numpy(rows).to(self.device)
         sets, eligible = (None if given is None else given.take(rows) for given in (self.sets, self.eligible))
-        return replace(self, contexts=self.contexts[rows], actions=self.actions[rows], sets=sets, eligible=eligible)
+        by_round = {name: getattr(self, name) for name in ("contexts", "actions", "rewards", "propensities")}
+        by_round |= {"row_weights": self.row_weights} | ({} if self.folds is None else {"folds": self.folds})
+        return replace(self, sets=sets, eligible=eligible, **{name: column[rows] for name, column in by_round.items()})
 
 
 class _DeviceProbabilities(BlockOfProbabilities):
-    """Probabilities in a tile of rounds on a GPU."""
+    """Probabilities in a tile of rounds on a GPU; they are used up by the gradient."""
 
-    def __init__(self, block: TrainingRounds, there: RoundsOnDevice, weights: Tensor, with_logged: bool):
-        torch, logged = load_torch(), there.actions[:, None]
-        self._block, self._there = block, there
-        z = there.contexts @ weights.T
-        if there.eligible is not None:
-            z.masked_fill_(~there.eligible.table(len(weights)), -torch.inf)
+    def __init__(self, rounds: RoundsOnDevice, weights: Tensor, with_logged: bool):
+        self.xp = torch = load_torch()
+        self.rounds, self._logged = rounds, rounds.actions[:, None]
+        z = rounds.contexts @ weights.T
+        if rounds.eligible is not None:
+            z.masked_fill_(~rounds.eligible.table(len(weights)), -torch.inf)
         p = torch.softmax(z, dim=1)
-        log_logged = p.new_zeros(len(p))
+        self.log_logged = None
         if with_logged:
             # From the best action, whose probability does not underflow.
             top, best = z.max(dim=1, keepdim=True)
-            log_logged = (z.gather(1, logged) - top + torch.log(p.gather(1, best)))[:, 0]
+            self.log_logged = (z.gather(1, self._logged) - top + torch.log(p.gather(1, best)))[:, 0]
         del z
         self._p, self._weighted, self._inside = p, self._predicted_times(p), None
-        if there.sets is None:
-            chosen = p.gather(1, logged)[:, 0]
+        if rounds.sets is None:
+            self.chosen = p.gather(1, self._logged)[:, 0]
         else:
-            self._inside = p * there.sets.table(len(weights))
-            chosen = self._inside.sum(dim=1)
-        average = p.new_zeros(len(p)) if self._weighted is None else self._weighted.sum(dim=1)
-        self.chosen, self.log_logged, self.average = torch.stack([chosen, log_logged, average]).cpu().numpy()
+            self._inside = p * rounds.sets.table(len(weights))
+            self.chosen = self._inside.sum(dim=1)
+        self.average = None if self._weighted is None else self._weighted.sum(dim=1)
 
     def _predicted_times(self, p: Tensor) -> Tensor | None:
         """π(a | x_i) r̂(x_i, a)."""
-        x, means, predicted = self._there.contexts, self._there.means, self._block.predicted
-        if means is None or predicted is None:
+        x, means, folds = self.rounds.contexts, self.rounds.means, self.rounds.folds
+        if means is None or folds is None:
             return None
         if len(means) == 1:
             return (x @ means[0].T).mul_(p)
         rewards = load_torch().empty_like(p)
-        for fold in np.unique(predicted.folds).tolist():
-            rows = load_torch().from_numpy(np.flatnonzero(predicted.folds == fold)).to(p.device)
+        for fold in range(len(means)):
+            rows = folds == fold
             rewards[rows] = x[rows] @ means[fold].T
         return rewards.mul_(p)
 
-    def add_gradient(
-        self, total: Any, own: Float[Array, "g b"], chosen: Float[Array, "p b"], pull: Float[Array, " b"]
-    ) -> None:
-        by_action, n_parts = total.permute(1, 0, 2), len(chosen)
-        by_action.flatten(1).addmm_(self._p.T, self._columns(own).flatten(1))
-        at_logged = np.zeros_like(own)
+    def add_gradient(self, total: Any, slopes: Float[Any, "p b"], pull: Float[Any, " b"] | None) -> None:
+        by_action, n_parts, p = total.permute(1, 0, 2), len(slopes), self._p
+        if self._weighted is not None and self.average is not None:
+            self._weighted.addcmul_(p, self.average[:, None], value=-1.0)
+            by_action[:, -1] += self._weighted.T @ self._columns(self.rounds.row_weights[None])
+        rows, places = list[Tensor](), list[int]()
         if self._inside is None:
-            at_logged[:n_parts] = chosen * self.chosen
+            rows, places = [slopes * self.chosen], list(range(n_parts))
         else:
-            inside = self._inside.T @ self._columns(chosen).flatten(1)
-            by_action[:, :n_parts] += inside.unflatten(1, (n_parts, -1))
-        at_logged[-1] += pull
-        if at_logged.any():
-            add_by_key(by_action, self._there.actions, self._columns(at_logged))
-        if self._weighted is not None:
-            by_action[:, -1] += self._weighted.T @ self._columns(self._block.row_weights[None])[:, 0]
+            self._inside.addcmul_(p, self.chosen[:, None], value=-1.0)
+            by_action[:, :n_parts] += (self._inside.T @ self._columns(slopes)).unflatten(1, (n_parts, -1))
+        if pull is not None:
+            rows, places = [*rows, pull[None]], [*places, by_action.shape[1] - 1]
+        if rows:
+            # What is multiplied by 1[a = a_i] - π_ia, with the sign turned.
+            p.scatter_add_(1, self._logged, p.new_full((len(p), 1), -1.0))
+            sums = p.T @ self._columns(self.xp.concatenate(rows))
+            by_action[:, places] -= sums.unflatten(1, (len(places), -1))
 
-    def _columns(self, rows: Float[Array, "g b"]) -> Tensor:
-        """(b, g, d) rows_gi x_i."""
-        return upload(rows.T, self._there.device)[:, :, None] * self._there.contexts[:, None, :]
+    def _columns(self, rows: Float[Any, "g b"]) -> Tensor:
+        """(b, g d) rows_gi x_i."""
+        return (rows.T[:, :, None] * self.rounds.contexts[:, None, :]).flatten(1)

@@ -19,7 +19,7 @@ from manyarms.learners.training_rounds import TrainingRounds
 from manyarms.linalg.indexing import chunks
 from manyarms.linalg.threads import for_each
 
-Parts = tuple[Float[Array, "p n"], Float[Array, "p n"]]
+Parts = tuple[Float[Any, "p n"], Float[Any, "p n"]]
 
 
 class Criterion(ABC):
@@ -31,8 +31,8 @@ class Criterion(ABC):
     n_parts: int = 1
 
     @abstractmethod
-    def parts(self, weights: Float[Array, " n"], rewards: Float[Array, " n"]) -> Parts:
-        """f_j(w_i, r_i), and its derivative in w_i."""
+    def parts(self, weights: Float[Any, " n"], rewards: Float[Any, " n"], xp: Any) -> Parts:
+        """f_j(w_i, r_i), and its derivative in w_i; `xp` is the module of the arrays, NumPy or PyTorch."""
 
     def combined(self, means: Float[Array, " p"]) -> tuple[float, Float[Array, " p"]]:
         """G and its derivatives. By default G is the first mean itself."""
@@ -42,7 +42,7 @@ class Criterion(ABC):
 class Mean(Criterion):
     """Objective: mean of w r, for IPS, DR (with r - r̂ for r), MIPS and policy convolution."""
 
-    def parts(self, weights: Float[Array, " n"], rewards: Float[Array, " n"]) -> Parts:
+    def parts(self, weights: Float[Any, " n"], rewards: Float[Any, " n"], xp: Any) -> Parts:
         return (weights * rewards)[None], rewards[None]
 
 
@@ -51,8 +51,8 @@ class Ratio(Criterion):
 
     n_parts = 2
 
-    def parts(self, weights: Float[Array, " n"], rewards: Float[Array, " n"]) -> Parts:
-        return np.stack([weights * rewards, weights]), np.stack([rewards, np.ones(len(weights))])
+    def parts(self, weights: Float[Any, " n"], rewards: Float[Any, " n"], xp: Any) -> Parts:
+        return xp.stack([weights * rewards, weights]), xp.stack([rewards, xp.ones_like(rewards)])
 
     def combined(self, means: Float[Array, " p"]) -> tuple[float, Float[Array, " p"]]:
         above, below = means
@@ -69,12 +69,12 @@ class Logarithm(Criterion):
 
     parameter: float
 
-    def parts(self, weights: Float[Array, " n"], rewards: Float[Array, " n"]) -> Parts:
+    def parts(self, weights: Float[Any, " n"], rewards: Float[Any, " n"], xp: Any) -> Parts:
         product = weights * rewards
         if self.parameter == 0:
             return product[None], rewards[None]
         scaled = self.parameter * product
-        return (np.log1p(scaled) / self.parameter)[None], (rewards / (1.0 + scaled))[None]
+        return (xp.log1p(scaled) / self.parameter)[None], (rewards / (1.0 + scaled))[None]
 
 
 BLOCK_NUMBERS = 1 << 18
@@ -168,7 +168,7 @@ class Objective:
             space = np.empty((min(size, len(self)), n_actions))
             for rows in blocks[lane :: len(lanes)]:
                 block = self.rounds.take(rows)
-                lanes[lane].add(block, _Probabilities(block, weights, space[: len(block)]))
+                lanes[lane].add(_Probabilities(block, weights, space[: len(block)], self.imitation > 0))
 
         for_each(work, range(len(lanes)))
         for lane in lanes[1:]:
@@ -186,23 +186,25 @@ class BlockOfProbabilities(ABC):
     """The probabilities π(a | x_i) of all actions in a block of rounds, wherever they lie.
 
     Attributes:
+        xp: The module of its arrays, NumPy or PyTorch.
+        rounds: Rewards, propensities and row weights of the rounds, as such arrays.
         chosen: s_i = Σ_{a ∈ A_i} π(a | x_i).
-        log_logged: log π(a_i | x_i).
-        average: Σ_a π(a | x_i) r̂(x_i, a), or zeros.
+        log_logged: log π(a_i | x_i); None if nothing pulls towards logged actions.
+        average: Σ_a π(a | x_i) r̂(x_i, a); None without predictions.
     """
 
-    chosen: Float[Array, " b"]
-    log_logged: Float[Array, " b"]
-    average: Float[Array, " b"]
+    xp: Any
+    rounds: Any
+    chosen: Float[Any, " b"]
+    log_logged: Float[Any, " b"] | None
+    average: Float[Any, " b"] | None
 
     @abstractmethod
-    def add_gradient(
-        self, total: Any, own: Float[Array, "g b"], chosen: Float[Array, "p b"], pull: Float[Array, " b"]
-    ) -> None:
+    def add_gradient(self, total: Any, slopes: Float[Any, "p b"], pull: Float[Any, " b"] | None) -> None:
         """Add Σ_i x_i times the slopes of J in the scores z_ia, for each part of F and the rest.
 
-        These are π_ia own_gi, and π_ia chosen_gi where a is in A_i. The rest also has π_ia r̂_ia times the row weight,
-        and pull_i where a is the logged action.
+        These are slopes_i (1[a ∈ A_i] - s_i) π_ia for each part, where the slopes are those in s_i. The rest has
+        pull_i (1[a = a_i] - π_ia), and with predictions π_ia (r̂_ia - Σ_b π_ib r̂_ib) times the row weight.
         """
 
 
@@ -211,53 +213,60 @@ class ObjectiveSums:
 
     def __init__(self, objective: Objective, gradient: Any):
         self._criterion, self._imitation = objective.criterion, objective.imitation
-        self.parts: Float[Array, " p"] = np.zeros(objective.criterion.n_parts)
-        self.rest, self.gradient = 0.0, gradient
+        self.parts: Any = 0.0
+        self.rest: Any = 0.0
+        self.gradient = gradient
 
     def merge(self, other: ObjectiveSums) -> None:
-        self.parts += other.parts
-        self.rest += other.rest
+        self.parts = self.parts + other.parts
+        self.rest = self.rest + other.rest
         self.gradient += other.gradient
 
     @np.errstate(over="ignore", invalid="ignore")  # an overflow is reported once, when the sums are used
-    def add(self, block: TrainingRounds, probabilities: BlockOfProbabilities) -> None:
+    def add(self, block: BlockOfProbabilities) -> None:
         """Add a block of rounds."""
-        s, omega, average = probabilities.chosen, block.row_weights, probabilities.average
-        values, slopes = self._criterion.parts(s / block.propensities, block.rewards)
-        self.parts += values @ omega
-        pull = self._imitation * omega
-        if self._imitation > 0:
-            self.rest += float(pull @ probabilities.log_logged)
-        self.rest += float(omega @ average)
-        if len(self.gradient) == 0:
-            return
-        u = slopes * (omega / block.propensities)
-        own = np.concatenate([-u * s, -(pull + omega * average)[None]])[: len(self.gradient)]
-        probabilities.add_gradient(self.gradient, own, u, pull)
+        rounds, omega, pull = block.rounds, block.rounds.row_weights, None
+        values, slopes = self._criterion.parts(block.chosen / rounds.propensities, rounds.rewards, block.xp)
+        self.parts = self.parts + values @ omega
+        if block.log_logged is not None:
+            pull = self._imitation * omega
+            self.rest = self.rest + pull @ block.log_logged
+        if block.average is not None:
+            self.rest = self.rest + omega @ block.average
+        if len(self.gradient):
+            block.add_gradient(self.gradient, slopes * (omega / rounds.propensities), pull)
 
 
 class _Probabilities(BlockOfProbabilities):
     """Probabilities in a block of rounds on the processor, written into `space`."""
 
-    @np.errstate(over="ignore", invalid="ignore")
-    def __init__(self, block: TrainingRounds, weights: Float[Array, "K d"], space: Float[Array, "b K"]):
-        self._block = block
-        self._p, self.log_logged = _probabilities(block, weights, space)
-        self._inside = block.chosen(self._p)
-        self.chosen = np.asarray(self._inside.sum(axis=1)).reshape(-1)
-        self._weighted = None if block.predicted is None else self._p * block.predicted.of_all(block.contexts)
-        self.average = np.zeros(len(block)) if self._weighted is None else self._weighted.sum(axis=1)
+    xp = np
 
-    def add_gradient(
-        self, total: Any, own: Float[Array, "g b"], chosen: Float[Array, "p b"], pull: Float[Array, " b"]
-    ) -> None:
-        block, x = self._block, self._block.contexts
-        total += _outer_sums(self._p, own, x)
-        total[: len(chosen)] += _outer_sums(self._inside, chosen, x)
+    @np.errstate(over="ignore", invalid="ignore")
+    def __init__(
+        self, rounds: TrainingRounds, weights: Float[Array, "K d"], space: Float[Array, "b K"], with_logged: bool
+    ):
+        self.rounds = rounds
+        self._p, log_logged = _probabilities(rounds, weights, space)
+        self.log_logged = log_logged if with_logged else None
+        self._inside = rounds.chosen(self._p)
+        self.chosen = np.asarray(self._inside.sum(axis=1)).reshape(-1)
+        self._weighted = None if rounds.predicted is None else self._p * rounds.predicted.of_all(rounds.contexts)
+        self.average = None if self._weighted is None else self._weighted.sum(axis=1)
+
+    def add_gradient(self, total: Any, slopes: Float[Any, "p b"], pull: Float[Any, " b"] | None) -> None:
+        rounds, x = self.rounds, self.rounds.contexts
+        own = [-slopes * self.chosen]
+        if len(total) > len(slopes):
+            # The rest: what all its terms take from the probabilities.
+            rest = np.zeros(len(x)) if pull is None else -pull
+            own.append((rest if self.average is None else rest - rounds.row_weights * self.average)[None])
+        total += _outer_sums(self._p, np.concatenate(own), x)
+        total[: len(slopes)] += _outer_sums(self._inside, slopes, x)
         if self._weighted is not None:
-            total[-1] += self._weighted.T @ (block.row_weights[:, None] * x)
-        if pull.any():
-            logged = sparse.csr_array((pull, block.actions, np.arange(len(block) + 1)), shape=self._p.shape)
+            total[-1] += self._weighted.T @ (rounds.row_weights[:, None] * x)
+        if pull is not None:
+            logged = sparse.csr_array((pull, rounds.actions, np.arange(len(x) + 1)), shape=self._p.shape)
             total[-1] += logged.T @ x
 
 
