@@ -180,3 +180,42 @@ def test_the_trust_in_a_trend_is_the_share_of_its_square_that_is_not_noise():
     assert_allclose(trend.trust, trend.slope / least_squares, rtol=1e-9)
     assert 0.9 < trend.trust < 1.0
     assert SurpriseTrend.learn(seen, np.full(N, 0.25)).trust == 0.0
+
+
+def first(n, **columns):
+    """The first n rounds of a log with much noise."""
+    seen, propensities = rounds(-0.2, noise=5.0, **columns)
+    part = seen.logs.take(np.arange(n))
+    return PolicyResiduals(part, np.ones(n), seen.at_logged[:n], seen.expected[:n]), propensities[:n]
+
+
+@pytest.mark.parametrize("n", range(2, 10))
+def test_no_line_is_drawn_through_a_few_rounds(n):
+    """A line through two rounds leaves no residual, and so would seem to have no noise."""
+    trend = SurpriseTrend.learn(*first(n))
+    assert (trend.slope, trend.level, trend.trust) == (0.0, 0.0, 0.0)
+
+
+def test_no_line_is_drawn_where_one_round_or_a_few_groups_carry_it():
+    seen, propensities = rounds(-0.2)
+    assert SurpriseTrend.learn(seen, propensities).slope < 0
+    lone = np.full(N, 0.5) + 1e-3 * np.arange(N) / N
+    lone[7] = 1e-6
+    assert SurpriseTrend.learn(seen, lone).slope == 0.0
+    assert SurpriseTrend.learn(*rounds(-0.2, groups=np.arange(N) % 5)).slope == 0.0
+    assert SurpriseTrend.learn(*rounds(-0.2, groups=np.arange(N) % 50)).slope < 0
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_intervals_of_a_few_noisy_rounds_contain_the_truth(n):
+    """Rewards are noise, so that no policy gains anything."""
+    rng, covered = np.random.default_rng(n), 0
+    for _ in range(40):
+        x, actions = rng.normal(size=(300, 3)), rng.integers(0, 5, size=300)
+        logs = ma.LoggedData(x, actions, 5 * rng.normal(size=300), propensities=np.full(300, 0.2), n_actions=5)
+        posterior = ma.fit(logs, ma.priors.independent(5, dim=3), ma.Gaussian(5.0))
+        p = rng.uniform(0.02, 0.9, size=n)
+        few = ma.LoggedData(x[:n] + 1, actions[:n], 5 * rng.normal(size=n), propensities=p, n_actions=5)
+        low, high = ma.Checked(posterior).difference(ma.Softmax(posterior, 1.0), ma.Logged(few), few).interval()
+        covered += low <= 0 <= high
+    assert covered >= 38

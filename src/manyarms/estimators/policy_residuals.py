@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import ndtri, stdtrit
 
 from manyarms._base.checks import Array, row_weights
 from manyarms.core import LoggedData
@@ -17,6 +18,8 @@ KNEE = 0.5
 """Errors of a model are factors where a value is above this share of the usual one, and differences below."""
 SPREAD_ROUNDS = 10.0
 """The observed spread of the residuals decides only with many more effective rounds than this."""
+MANY_ROUNDS = 30
+"""From so many rounds on, their variance is taken as it is."""
 RATE_MARGIN = 1e-3
 """A rate of 0 or 1 would have no spread at all."""
 SMALLEST = 1e-140
@@ -117,12 +120,13 @@ class PolicyResiduals:
 
     @property
     def spread_everywhere(self) -> float:
-        """The variance of the residuals of all rounds.
+        """The variance of the residuals of all rounds; of a few rounds, what it may be rather than what it happens to be.
 
         If rewards are 0 or 1, it is at least that of one more reward of each kind: a log without a click does not show
         that there are none.
         """
         spread = float(np.average((self.residuals - self.mean_residual) ** 2, weights=self.counts))
+        spread *= _few_rounds(int(np.count_nonzero(self.counts)))
         if not self.is_binary:
             return spread
         rate = (float(self.counts @ self.logs.rewards) + 1.0) / (float(self.counts.sum()) + 2.0)
@@ -132,6 +136,13 @@ class PolicyResiduals:
         """The mean square of the residuals around the policy's, where each round has some part in it."""
         total = float(self.counts @ parts)
         return 0.0 if total == 0 else float((self.counts * parts) @ (self.residuals - self.correction) ** 2) / total
+
+
+def _few_rounds(n: int) -> float:
+    """The factor by which a t interval with the variance of n rounds is wider than a normal one, squared; 1 for many."""
+    if not 1 < n < MANY_ROUNDS:
+        return 1.0
+    return float((stdtrit(n - 1, 0.975) / ndtri(0.975)) ** 2) * n / (n - 1)
 
 
 def clustering(policy: PolicyResiduals, gap: Float[Array, " n"]) -> float:

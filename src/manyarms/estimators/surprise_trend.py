@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
 from manyarms.estimators.intervals import standard_error
 from manyarms.estimators.policy_residuals import SMALLEST, PolicyResiduals
+from manyarms.linalg.indexing import sum_by
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class SurpriseTrend:
         # Sums instead of products of vectors, which would depend on the threads of BLAS.
         square = float(np.sum(counts * apart**2))
         residuals = rounds.residuals - rounds.mean_residual
-        slope = float(np.sum(counts * apart * residuals)) / square if square > SMALLEST else 0.0
+        enough = square > SMALLEST and _carriers(counts * apart**2, rounds.logs.groups) >= LEAST_CARRIERS
+        slope = float(np.sum(counts * apart * residuals)) / square if enough else 0.0
         if slope == 0.0 or not np.isfinite(slope):
             return cls(0.0, 0.0, surprises, mean)
         rest = apart * (residuals - slope * apart)
@@ -91,3 +93,13 @@ class SurpriseTrend:
         """
         extra = self.extra_surprise(policy)
         return self.trust * min(1.0, abs(extra)) if self.slope * extra < 0.0 else 0.0
+
+
+def _carriers(leverage: Float[Array, " n"], groups: Int[Array, " n"] | None) -> float:
+    """The effective number of rounds, or of groups, that a slope rests on: fewer where a few of them are far out."""
+    parts = leverage if groups is None else sum_by(groups, leverage)[1]
+    return float(np.sum(parts)) ** 2 / float(np.sum(parts**2))
+
+
+LEAST_CARRIERS = 10
+"""With fewer rounds a line passes so close to them that its noise cannot be told from their residuals."""
