@@ -56,7 +56,7 @@ def _table(checks: Sequence[Check], results: Mapping[str, Result]) -> str:
         cells = (
             f"`{check.name}`",
             check.claim,
-            f"{result.n_cases:,}" if result.n_cases == check.cases else f"{result.n_cases:,} of {check.cases:,}",
+            f"{result.n_cases:,}" if result.n_cases >= check.cases else f"{result.n_cases:,} of {check.cases:,}",
             check.threshold,
             result.measured,
             "yes" if result.holds else "**no**",
