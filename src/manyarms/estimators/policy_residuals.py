@@ -120,7 +120,7 @@ class PolicyResiduals:
 
     @property
     def spread_everywhere(self) -> float:
-        """The variance of the residuals of all rounds; of a few rounds, what it may be rather than what it happens to be.
+        """The variance of the residuals of all rounds, larger by as much as in a t interval if they are few.
 
         If rewards are 0 or 1, it is at least that of one more reward of each kind: a log without a click does not show
         that there are none.
@@ -139,7 +139,7 @@ class PolicyResiduals:
 
 
 def _few_rounds(n: int) -> float:
-    """The factor by which a t interval with the variance of n rounds is wider than a normal one, squared; 1 for many."""
+    """The square of how many times as wide as a normal interval a t interval of n rounds is; 1 for many rounds."""
     if not 1 < n < MANY_ROUNDS:
         return 1.0
     return float((stdtrit(n - 1, 0.975) / ndtri(0.975)) ** 2) * n / (n - 1)
